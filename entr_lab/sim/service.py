@@ -1,0 +1,268 @@
+"""The service model: how fast a generator decodes, how long a trainer step and a weight update take.
+
+**Decoding is processor sharing.** A continuous-batching engine with b running sequences holding K tokens of context
+emits one token for each of them every
+
+    τ(b, K) = base[b] + κ·K          seconds,
+
+base[b] the cost of reading the weights and of the matrix products, κ the cost of reading one token of cache. Every
+running sequence therefore attains service at the same rate, so the engine keeps one *attained service* v (tokens per
+sequence) and each sequence ends when v reaches its own mark: one event per completion, none per token. Between events
+K grows by b per unit of v, and the time for a further Δv is exact:
+
+    Δt = (base[b] + κ·K)·Δv + κ·b·Δv²/2,
+
+with the inverse  Δv = 2Δt / (a + √(a² + 2κb·Δt)),  a = base[b] + κ·K, stable for κ → 0.
+
+A prefill stalls the whole engine (the engine serves prefills first), as do a weight update and the recomputation of
+the cache after it. An update marks v; the versions of a trajectory's tokens are read off those marks at completion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entr_lab.errors import check_range
+
+__all__ = ["Engine", "EngineCosts", "Rollout", "SyncCosts", "TrainerCosts"]
+
+Span = tuple[int, int]
+"""(weight version, number of tokens sampled under it)"""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCosts:
+    """What one generator's steps cost, in seconds.
+
+    `base[b]` is τ(b, 0) for b = 0 … slots running sequences; `kv` is κ, per token of context; `prefill` per prompt token.
+    """
+
+    base: tuple[float, ...]
+    kv: float
+    prefill: float
+
+    def __post_init__(self) -> None:
+        check_range("the number of slots of a generator", len(self.base) - 1, low=1)
+        check_range("the time of a decode step", min(self.base[1:]), low=0, low_open=True)
+        check_range("the cost of a cached token", self.kv, low=0)
+        check_range("the cost of a prefilled token", self.prefill, low=0)
+
+    @property
+    def slots(self) -> int:
+        """Most sequences that run at once."""
+        return len(self.base) - 1
+
+    def seconds_per_token(self, running: int, context: float) -> float:
+        """Return τ(b, K)/b, the engine's seconds per emitted token."""
+        return (self.base[running] + self.kv * context) / running
+
+    @classmethod
+    def linear(
+        cls, fixed: float, per_sequence: float, slots: int, *, kv: float = 0.0, prefill: float = 0.0
+    ) -> EngineCosts:
+        """Costs with base[b] = fixed + per_sequence·b."""
+        base: NDArray[np.float64] = fixed + per_sequence * np.arange(slots + 1)
+        return cls(tuple(base.tolist()), kv, prefill)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerCosts:
+    """Seconds of a trainer step: `fixed` + `per_token` · tokens of the batch (prompt and response)."""
+
+    fixed: float
+    per_token: float
+
+    def __post_init__(self) -> None:
+        check_range("the fixed time of a trainer step", self.fixed, low=0)
+        check_range("the trainer's time per token", self.per_token, low=0)
+
+    def step(self, tokens: float) -> float:
+        """Return the seconds of one step over `tokens` tokens."""
+        return self.fixed + self.per_token * tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SyncCosts:
+    """A weight update: `transfer` seconds during which generators are paused and the trainer is held."""
+
+    transfer: float
+    recompute_kv: bool = True
+    """Whether a generator prefills its running contexts again under the new weights, or keeps the old cache."""
+
+    def __post_init__(self) -> None:
+        check_range("the time of a weight transfer", self.transfer, low=0)
+
+
+@dataclass(slots=True, eq=False)
+class Rollout:
+    """One trajectory on its way through a generator."""
+
+    group: int
+    index: int
+    tokens: int
+    """Response tokens in all."""
+    left: int
+    """Response tokens of the turn that is next or running."""
+    context: int
+    """Tokens in the cache when the turn starts."""
+    prefill: int
+    """Tokens to prefill when the turn starts."""
+    turns: int = 1
+    """Turns that remain, this one included."""
+    started: float = 0.0
+    """When it was dispatched, in seconds."""
+    engine: int = -1
+    spans: list[Span] = field(default_factory=list)
+    v_start: float = 0.0
+    first_mark: int = 0
+
+
+class Engine:
+    """One generator under processor sharing; see the module's docstring for the model.
+
+    Times given to its methods never decrease. `epoch` is raised whenever the date of the next completion may have
+    changed, so that an event scheduled for an earlier epoch can be told to be void.
+    """
+
+    __slots__ = (
+        "_base", "_kv", "_order", "_prefill", "_slots", "admitting", "context", "epoch", "index", "marks", "running",
+        "time", "v", "versions", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, index: int, costs: EngineCosts, version: int = 0) -> None:
+        self.index = index
+        self._base = costs.base
+        self._kv = costs.kv
+        self._prefill = costs.prefill
+        self._slots = costs.slots
+        self._order = 0
+        self.v = 0.0
+        self.time = 0.0
+        """When `v` was last brought up to date; in the future while the engine is stalled."""
+        self.context = 0.0
+        self.epoch = 0
+        self.admitting = True
+        self.running: list[tuple[float, int, Rollout]] = []
+        self.waiting: deque[Rollout] = deque()
+        self.marks: list[float] = []
+        self.versions: list[int] = [version]
+
+    @property
+    def load(self) -> int:
+        """Rollouts running or waiting here."""
+        return len(self.running) + len(self.waiting)
+
+    def advance(self, now: float) -> None:
+        """Bring the attained service up to `now` (s); a stalled engine attains none."""
+        elapsed = now - self.time
+        if elapsed <= 0.0:
+            return
+        batch = len(self.running)
+        if batch:
+            rate = self._base[batch] + self._kv * self.context
+            gained = 2.0 * elapsed / (rate + math.sqrt(rate * rate + 2.0 * self._kv * batch * elapsed))
+            self.v += gained
+            self.context += batch * gained
+        self.time = now
+
+    def next_completion(self) -> float:
+        """Return when the next running sequence ends its turn, in seconds; infinite if none runs."""
+        if not self.running:
+            return math.inf
+        batch = len(self.running)
+        gap = self.running[0][0] - self.v
+        return self.time + gap * (self._base[batch] + self._kv * (self.context + 0.5 * batch * gap))
+
+    def arrive(self, now: float, rollout: Rollout) -> None:
+        """Take in a rollout: it runs at once if a slot is free and the engine admits, else waits in order."""
+        self.advance(now)
+        rollout.engine = self.index
+        if self.admitting and not self.waiting and len(self.running) < self._slots:
+            self._start(rollout)
+            self.epoch += 1
+        else:
+            self.waiting.append(rollout)
+
+    def complete(self, now: float) -> Rollout:
+        """End the turn that `next_completion` announced for `now`; a waiting rollout takes its slot."""
+        v_end, _, rollout = heappop(self.running)
+        batch = len(self.running) + 1
+        self.context += batch * (v_end - self.v) - rollout.context - rollout.left
+        self.v, self.time = v_end, now
+        self._record(rollout, rollout.left)
+        if not self.running:
+            self.context = 0.0  # forget the rounding of a busy period
+        self._fill()
+        self.epoch += 1
+        return rollout
+
+    def update(self, now: float, version: int, stall: float, recompute_kv: bool) -> None:
+        """Install `version` at `now`; decoding resumes after `stall` seconds and, if asked, a prefill of all contexts."""
+        self.advance(now)
+        if self.running:
+            self.marks.append(self.v)
+            self.versions.append(version)
+        else:  # nothing can straddle this update, so the marks may start afresh
+            self.marks.clear()
+            self.versions = [version]
+        extra = self._prefill * self.context if recompute_kv else 0.0
+        self.time = max(self.time, now) + stall + extra
+        self.epoch += 1
+
+    def admit(self, now: float, admitting: bool) -> None:
+        """Open or close the engine to new sequences; those that run go on."""
+        self.advance(now)
+        self.admitting = admitting
+        self._fill()
+        self.epoch += 1
+
+    def fail(self, now: float, repair: float) -> list[Rollout]:
+        """Lose everything on board and be away for `repair` seconds; returns what was lost, in order of arrival here."""
+        self.advance(now)
+        lost = [rollout for _, _, rollout in sorted(self.running, key=lambda entry: entry[1])]
+        lost.extend(self.waiting)
+        self.running.clear()
+        self.waiting.clear()
+        self.context = 0.0
+        self.marks.clear()
+        self.versions = self.versions[-1:]
+        self.time = max(self.time, now) + repair
+        self.epoch += 1
+        return lost
+
+    def _fill(self) -> None:
+        while self.waiting and self.admitting and len(self.running) < self._slots:
+            self._start(self.waiting.popleft())
+
+    def _start(self, rollout: Rollout) -> None:
+        self._order += 1
+        self.time += self._prefill * rollout.prefill
+        rollout.v_start = self.v
+        rollout.first_mark = len(self.marks)
+        self.context += rollout.context
+        heappush(self.running, (self.v + rollout.left, self._order, rollout))
+
+    def _record(self, rollout: Rollout, tokens: int) -> None:
+        """Append to the rollout's spans those of a turn of `tokens` tokens that ends now."""
+        spans = rollout.spans
+        done = 0
+        for mark in range(rollout.first_mark, len(self.marks)):
+            upto = min(int(self.marks[mark] - rollout.v_start), tokens)
+            if upto > done:
+                _extend(spans, self.versions[mark], upto - done)
+                done = upto
+        if tokens > done:
+            _extend(spans, self.versions[-1], tokens - done)
+
+
+def _extend(spans: list[Span], version: int, tokens: int) -> None:
+    if spans and spans[-1][0] == version:
+        spans[-1] = (version, spans[-1][1] + tokens)
+    else:
+        spans.append((version, tokens))

@@ -1,0 +1,55 @@
+"""The virtual clock: order, ties, refusals, stopping."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entr_lab.errors import ProtocolError
+from entr_lab.sim.clock import VirtualClock
+
+
+@given(st.lists(st.integers(0, 5), max_size=40))
+def test_events_fire_in_order_of_time_and_ties_in_order_of_scheduling(times: list[int]) -> None:
+    clock = VirtualClock()
+    fired: list[tuple[float, int]] = []
+    for position, time in enumerate(times):
+        clock.at(time, fired.append, (float(time), position))
+    clock.run()
+    assert fired == sorted((float(time), position) for position, time in enumerate(times))
+    assert clock.fired == len(times)
+
+
+def test_a_handler_sees_its_own_time_and_may_schedule_more() -> None:
+    clock = VirtualClock()
+    seen: list[float] = []
+
+    def tick(left: int) -> None:
+        seen.append(clock.now)
+        if left:
+            clock.after(0.5, tick, left - 1)
+
+    clock.at(1.0, tick, 3)
+    clock.run()
+    assert seen == [1.0, 1.5, 2.0, 2.5]
+
+
+def test_stop_leaves_later_events_unfired_and_run_resumes() -> None:
+    clock = VirtualClock()
+    fired: list[str] = []
+    clock.at(1.0, lambda _: (fired.append("a"), clock.stop()))
+    clock.at(2.0, fired.append, "b")
+    clock.run()
+    assert fired == ["a"]
+    clock.run()
+    assert fired == ["a", "b"]
+
+
+@pytest.mark.parametrize("time", [-1.0, math.nan])
+def test_the_past_and_nan_are_refused(time: float) -> None:
+    clock = VirtualClock()
+    with pytest.raises(ProtocolError, match="clock shows"):
+        clock.at(time, print)

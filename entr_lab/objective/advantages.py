@@ -52,7 +52,7 @@ def group_advantage(kind: Advantage, reward: Tensor, group: Tensor) -> Tensor:
 def _centre(reward: Tensor, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if reward.shape != group.shape or reward.ndim == 0:
         raise ShapeError(f"reward and group must share [..., B], got {list(reward.shape)} and {list(group.shape)}.")
-    ids: Tensor = torch.unique(group)  # type: ignore[no-untyped-call]
+    ids: Tensor = torch.unique(group)
     one_hot = (group.unsqueeze(-1) == ids).to(reward.dtype)
     size = one_hot.sum(-2)
     mean = _per_group(reward, one_hot) / size.clamp(min=1.0)

@@ -112,6 +112,8 @@ METHODS: Final[dict[str, tuple[Callable[..., Method], str]]] = {
     "kpop": (_masked("kpop"), "constant two-way binary KL"),
     "m2po": (_masked("m2po"), "second-moment budget of the batch"),
     "entr": (_masked("entr"), "entropy-normalised trust region, as published"),
+    "entr-gini": (_masked("entr-gini"), "ours: 1 − Σμ² in place of the entropy"),
+    "entr-envelope": (_masked("entr-envelope"), "ours: the sharp variance envelope v(H) in place of the entropy"),
     "tis": (_tis, "truncated importance sampling: no mask, weight min(r, 2)"),
     "entr-outward": (_outward, "ours: ENTR's boundary, outward tokens dropped, weight min(r, e^b)"),
 }

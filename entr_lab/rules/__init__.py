@@ -2,6 +2,8 @@
 
 from entr_lab.rules.base import BoundedRule, KeepRule, Reduce, Scope, Side, local
 from entr_lab.rules.entr import Entr
+from entr_lab.rules.entr_envelope import EntrEnvelope
+from entr_lab.rules.entr_gini import EntrGini
 from entr_lab.rules.entr_halves import EntrExplore, EntrOutlier
 from entr_lab.rules.fixed import Fixed
 from entr_lab.rules.icepop import IcePop
@@ -15,7 +17,9 @@ __all__ = [
     "RULES",
     "BoundedRule",
     "Entr",
+    "EntrEnvelope",
     "EntrExplore",
+    "EntrGini",
     "EntrOutlier",
     "Fixed",
     "IcePop",

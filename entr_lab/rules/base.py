@@ -91,6 +91,8 @@ class KeepRule(ABC):
         log_ratio = batch.log_ratio
         # 0·x is NaN exactly where x is infinite or NaN: a third of the passes of three isfinite calls.
         trusted = log_ratio.add(batch.entropy_mu).mul_(0.0) == 0.0
+        if Column.COLLISION_MU in self.needs and batch.collision_mu is not None:
+            trusted.logical_and_(batch.collision_mu.isfinite())
         return self._inside(batch, log_ratio, trusted, reduce).logical_and_(trusted)
 
     @abstractmethod

@@ -10,6 +10,8 @@ from typing import Any, Final
 from entr_lab.errors import ConfigError, check_choice
 from entr_lab.rules.base import KeepRule
 from entr_lab.rules.entr import Entr
+from entr_lab.rules.entr_envelope import EntrEnvelope
+from entr_lab.rules.entr_gini import EntrGini
 from entr_lab.rules.entr_halves import EntrExplore, EntrOutlier
 from entr_lab.rules.fixed import Fixed
 from entr_lab.rules.icepop import IcePop
@@ -30,6 +32,8 @@ RULES: Final[dict[str, type[KeepRule]]] = {
     "kpop": Kpop,
     "m2po": M2po,
     "entr": Entr,
+    "entr-gini": EntrGini,
+    "entr-envelope": EntrEnvelope,
 }
 
 

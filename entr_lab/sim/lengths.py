@@ -74,7 +74,7 @@ class ParetoTail:
 
     def quantile(self, score: Floats) -> Floats:
         minimum = self.mean * (self.tail - 1.0) / self.tail
-        return minimum * ndtr(-score) ** (-1.0 / self.tail)
+        return np.asarray(minimum * ndtr(-score) ** (-1.0 / self.tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Empirical:
     def quantile(self, score: Floats) -> Floats:
         table = np.asarray(self.values)
         index = np.minimum((ndtr(score) * table.size).astype(np.int64), table.size - 1)
-        return table[index]
+        return np.asarray(table[index])
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Sizes of a model: parameters in all and per token, layers, bytes of cache per token, experts and how many route."""
+    """Sizes: parameters in all and per token, layers, bytes of cache per token, experts and how many route."""
 
     parameters: float
     active: float
@@ -137,7 +137,7 @@ def engine_costs(gpu: str, model: str, tensor_parallel: int, running: int) -> En
 
 
 def trainer_costs(gpu: str, model: str, gpus: int, forward_passes: int) -> TrainerCosts:
-    """Return the costs of a trainer on `gpus` GPUs that runs `forward_passes` extra passes (old log-probs, reference)."""
+    """Return the costs of a trainer on `gpus` GPUs; `forward_passes` counts old log-probs and references."""
     card, net = _look_up(gpu, model)
     check_range("the number of trainer GPUs", gpus, low=1)
     mfu = CONSTANTS.trainer_mfu_dense if net.experts == 1 else CONSTANTS.trainer_mfu_experts

@@ -25,22 +25,18 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-import numpy as np
-from numpy.typing import NDArray
-
 from entr_lab.errors import check_range
+from entr_lab.pipeline.versions import VersionSpan
 
 __all__ = ["Engine", "EngineCosts", "Rollout", "SyncCosts", "TrainerCosts"]
-
-Span = tuple[int, int]
-"""(weight version, number of tokens sampled under it)"""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
     """What one generator's steps cost, in seconds.
 
-    `base[b]` is τ(b, 0) for b = 0 … slots running sequences; `kv` is κ, per token of context; `prefill` per prompt token.
+    `base[b]` is τ(b, 0) for b = 0 … slots running sequences; `kv` is κ, per token of context; `prefill` per
+    prompt token.
     """
 
     base: tuple[float, ...]
@@ -67,8 +63,7 @@ class EngineCosts:
         cls, fixed: float, per_sequence: float, slots: int, *, kv: float = 0.0, prefill: float = 0.0
     ) -> EngineCosts:
         """Costs with base[b] = fixed + per_sequence·b."""
-        base: NDArray[np.float64] = fixed + per_sequence * np.arange(slots + 1)
-        return cls(tuple(base.tolist()), kv, prefill)
+        return cls(tuple(fixed + per_sequence * batch for batch in range(slots + 1)), kv, prefill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +113,8 @@ class Rollout:
     started: float = 0.0
     """When it was dispatched, in seconds."""
     engine: int = -1
-    spans: list[Span] = field(default_factory=list)
+    spans: list[VersionSpan] = field(default_factory=list)
+    """Versions of the tokens of the turns that have ended."""
     v_start: float = 0.0
     first_mark: int = 0
 
@@ -203,7 +199,7 @@ class Engine:
         return rollout
 
     def update(self, now: float, version: int, stall: float, recompute_kv: bool) -> None:
-        """Install `version` at `now`; decoding resumes after `stall` seconds and, if asked, a prefill of all contexts."""
+        """Install `version` at `now`; decoding resumes after `stall` seconds and, if asked, a prefill of all caches."""
         self.advance(now)
         if self.running:
             self.marks.append(self.v)
@@ -223,7 +219,7 @@ class Engine:
         self.epoch += 1
 
     def fail(self, now: float, repair: float) -> list[Rollout]:
-        """Lose everything on board and be away for `repair` seconds; returns what was lost, in order of arrival here."""
+        """Lose everything on board, be away for `repair` seconds; returns what was lost, in order of arrival here."""
         self.advance(now)
         lost = [rollout for _, _, rollout in sorted(self.running, key=lambda entry: entry[1])]
         lost.extend(self.waiting)
@@ -251,18 +247,19 @@ class Engine:
     def _record(self, rollout: Rollout, tokens: int) -> None:
         """Append to the rollout's spans those of a turn of `tokens` tokens that ends now."""
         spans = rollout.spans
-        done = 0
+        first = spans[-1][2] if spans else 0
+        done = first
         for mark in range(rollout.first_mark, len(self.marks)):
-            upto = min(int(self.marks[mark] - rollout.v_start), tokens)
+            upto = first + min(int(self.marks[mark] - rollout.v_start), tokens)
             if upto > done:
-                _extend(spans, self.versions[mark], upto - done)
+                _extend(spans, self.versions[mark], done, upto)
                 done = upto
-        if tokens > done:
-            _extend(spans, self.versions[-1], tokens - done)
+        if first + tokens > done:
+            _extend(spans, self.versions[-1], done, first + tokens)
 
 
-def _extend(spans: list[Span], version: int, tokens: int) -> None:
+def _extend(spans: list[VersionSpan], version: int, start: int, stop: int) -> None:
     if spans and spans[-1][0] == version:
-        spans[-1] = (version, spans[-1][1] + tokens)
+        spans[-1] = VersionSpan(version, spans[-1][1], stop)
     else:
-        spans.append((version, tokens))
+        spans.append(VersionSpan(version, start, stop))

@@ -113,7 +113,7 @@ def test_versions_are_read_off_the_marks() -> None:
     while math.isfinite(time := engine.next_completion()):
         done = engine.complete(time)
         spans[done.index] = (time, done.spans)
-    assert spans == {0: (10.5, [(3, 4), (4, 4), (6, 2)]), 1: (12.5, [(4, 2), (6, 4)])}
+    assert spans == {0: (10.5, [(3, 0, 4), (4, 4, 8), (6, 8, 10)]), 1: (12.5, [(4, 0, 2), (6, 2, 6)])}
 
 
 def test_an_update_of_an_idle_engine_leaves_no_mark() -> None:
@@ -122,7 +122,7 @@ def test_an_update_of_an_idle_engine_leaves_no_mark() -> None:
         engine.update(float(version), version, stall=0.0, recompute_kv=True)
     assert (engine.marks, engine.versions) == ([], [49])
     engine.arrive(60.0, rollout(4))
-    assert engine.complete(engine.next_completion()).spans == [(49, 4)]
+    assert engine.complete(engine.next_completion()).spans == [(49, 0, 4)]
 
 
 def test_recomputing_the_cache_costs_a_prefill_of_every_context() -> None:
@@ -197,3 +197,13 @@ def test_negative_costs_are_refused(build) -> None:
 
 def test_a_trainer_step_is_affine_in_tokens() -> None:
     assert TrainerCosts(2.0, 0.5).step(10) == 7.0
+
+
+def test_a_second_turn_continues_the_spans_of_the_first() -> None:
+    engine = Engine(0, EngineCosts.linear(1.0, 0.0, slots=2), version=5)
+    job = rollout(4)
+    engine.arrive(0.0, job)
+    engine.complete(4.0)
+    engine.arrive(6.0, job)
+    engine.update(7.0, 6, stall=0.0, recompute_kv=False)
+    assert engine.complete(engine.next_completion()).spans == [(5, 0, 5), (6, 5, 8)]

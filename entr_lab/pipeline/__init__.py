@@ -1,0 +1,47 @@
+"""The asynchronous protocol as a pure state machine; the simulator and the trainer drive the same classes.
+
+No clock, no input or output, no threads, no tensors.
+"""
+
+from entr_lab.pipeline.admission import Admission, Mode, OnUpdate, Policy
+from entr_lab.pipeline.config import Order, PipelineConfig
+from entr_lab.pipeline.decisions import Batch, Done, DropReason, LossReason, Outcome, Reason, UpdatePlan, Wait
+from entr_lab.pipeline.protocol import Pipeline
+from entr_lab.pipeline.records import Group, Prompt, Trajectory
+from entr_lab.pipeline.versions import (
+    VersionSpan,
+    inter_lag,
+    intra_lag,
+    spans_of,
+    token_count,
+    token_staleness,
+    versions_of,
+)
+
+__all__ = [
+    "Admission",
+    "Batch",
+    "Done",
+    "DropReason",
+    "Group",
+    "LossReason",
+    "Mode",
+    "OnUpdate",
+    "Order",
+    "Outcome",
+    "Pipeline",
+    "PipelineConfig",
+    "Policy",
+    "Prompt",
+    "Reason",
+    "Trajectory",
+    "UpdatePlan",
+    "VersionSpan",
+    "Wait",
+    "inter_lag",
+    "intra_lag",
+    "spans_of",
+    "token_count",
+    "token_staleness",
+    "versions_of",
+]

@@ -9,9 +9,9 @@ Nothing here knows how the batches were made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 from torch import Tensor
 
@@ -21,6 +21,8 @@ from entr_lab.rules.base import Reduce, local
 from entr_lab.tokens import TokenBatch
 
 __all__ = ["Calibrated", "Masked", "calibrate", "masked", "matched_budget"]
+
+Label = TypeVar("Label", bound=Hashable)
 
 _MAX_DOUBLINGS: Final = 64
 _MAX_BISECTIONS: Final = 80
@@ -134,11 +136,11 @@ def _bracket(rule: KeepRule, count: Callable[[float], int], wanted: int) -> tupl
 def matched_budget(
     rules: Mapping[str, KeepRule],
     step0: TokenBatch,
-    later: Mapping[str, TokenBatch],
+    later: Mapping[Label, TokenBatch],
     budget: float,
     *,
     reduce: Reduce = local,
-) -> dict[str, tuple[Calibrated, dict[str, Masked]]]:
+) -> dict[str, tuple[Calibrated, dict[Label, Masked]]]:
     """Calibrate every rule on `step0` and apply it, unchanged, to the later batches.
 
     Args:
@@ -154,7 +156,7 @@ def matched_budget(
     Raises:
         RangeError, DataError: as `calibrate`.
     """
-    table: dict[str, tuple[Calibrated, dict[str, Masked]]] = {}
+    table: dict[str, tuple[Calibrated, dict[Label, Masked]]] = {}
     for label, rule in rules.items():
         fitted = calibrate(rule, step0, budget, reduce=reduce)
         table[label] = fitted, {name: masked(fitted.rule, batch, reduce=reduce) for name, batch in later.items()}

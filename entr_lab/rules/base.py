@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import ClassVar, Final, Self
 
 import torch
 from torch import Tensor
 
-from entr_lab.errors import ConfigError, check_choice
+from entr_lab.errors import ConfigError, check_choice, check_range
 from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["BoundedRule", "KeepRule", "Reduce", "Scope", "Side", "local"]
@@ -99,12 +100,20 @@ class KeepRule(ABC):
     def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
         """Return `[..., N]` bool, a fresh tensor: the rule's own inequality; outside `trusted` it may hold anything."""
 
-    @abstractmethod
     def scaled(self, factor: float) -> Self:
         """Return the rule with its threshold scaled by `factor` > 0; a larger factor never keeps fewer tokens.
 
-        This is the dial that calibration to a masked fraction turns.
+        This is the dial that calibration to a masked fraction turns; a factor of 1 is the rule itself.
+
+        Raises:
+            RangeError: the factor is not positive and finite, or takes a hyper-parameter out of its bound.
         """
+        check_range("factor", factor, low=0.0, low_open=True, high=inf, high_open=True)
+        return self._scaled(factor)
+
+    @abstractmethod
+    def _scaled(self, factor: float) -> Self:
+        """Return the rule with its threshold scaled by a factor that is positive and finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ denominator belong to `entr_lab.objective`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar, Self, final
 
 import torch
@@ -60,14 +61,14 @@ class Entr(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True)
-        check_range("eps", self.eps, low=0.0)
+        check_range("tau", self.tau, low=0.0, low_open=True, high=inf, high_open=True)
+        check_range("eps", self.eps, low=0.0, high=inf, high_open=True)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return (−b(H), b(H))."""
         high = boundary(batch.entropy_mu, tau=self.tau, eps=self.eps)
         return -high, high
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Scale the boundary: τ by the square of the factor."""
-        return replace(self, tau=self.tau * factor**2)
+        return replace(self, tau=self.tau * factor * factor)

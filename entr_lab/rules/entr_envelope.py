@@ -8,7 +8,7 @@ Under drift of logit range R, Var_μ(δ) ≤ R²·v(H) with v(H) = q(1 − q), h
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 from typing import ClassVar, Final, Self, final
 
 import torch
@@ -66,8 +66,8 @@ class EntrEnvelope(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True)
-        check_range("eps", self.eps, low=0.0)
+        check_range("tau", self.tau, low=0.0, low_open=True, high=inf, high_open=True)
+        check_range("eps", self.eps, low=0.0, high=inf, high_open=True)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return ∓√(τ(4 ln 2·v(H) + ε))."""
@@ -75,6 +75,6 @@ class EntrEnvelope(BoundedRule):
         high = boundary(scale, tau=self.tau, eps=self.eps)
         return -high, high
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Scale the boundary: τ by the square of the factor."""
-        return replace(self, tau=self.tau * factor**2)
+        return replace(self, tau=self.tau * factor * factor)

@@ -7,6 +7,7 @@ profile that H only bounds from above: G ≤ H/(2 ln 2), with equality at a fair
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar, Self, final
 
 from torch import Tensor
@@ -42,8 +43,8 @@ class EntrGini(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True)
-        check_range("eps", self.eps, low=0.0)
+        check_range("tau", self.tau, low=0.0, low_open=True, high=inf, high_open=True)
+        check_range("eps", self.eps, low=0.0, high=inf, high_open=True)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return ∓√(τ(G + ε))."""
@@ -51,6 +52,6 @@ class EntrGini(BoundedRule):
         high = boundary(1.0 - promote(batch.collision_mu), tau=self.tau, eps=self.eps)
         return -high, high
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Scale the boundary: τ by the square of the factor."""
-        return replace(self, tau=self.tau * factor**2)
+        return replace(self, tau=self.tau * factor * factor)

@@ -7,6 +7,7 @@ With c the constant threshold and b(H) ENTR's boundary, *exploration preservatio
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar, Self, final
 
 from torch import Tensor
@@ -42,16 +43,16 @@ class _Half(BoundedRule):
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
         check_range("threshold", self.threshold, low=0.0, low_open=True)
-        check_range("tau", self.tau, low=0.0, low_open=True)
-        check_range("eps", self.eps, low=0.0)
+        check_range("tau", self.tau, low=0.0, low_open=True, high=inf, high_open=True)
+        check_range("eps", self.eps, low=0.0, high=inf, high_open=True)
 
     def entr_boundary(self, batch: TokenBatch) -> Tensor:
         """Return ENTR's own boundary, `[..., N]`."""
         return boundary(batch.entropy_mu, tau=self.tau, eps=self.eps)
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Scale both boundaries."""
-        return replace(self, threshold=self.threshold * factor, tau=self.tau * factor**2)
+        return replace(self, threshold=self.threshold * factor, tau=self.tau * factor * factor)
 
 
 @final

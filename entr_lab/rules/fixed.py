@@ -38,6 +38,6 @@ class Fixed(BoundedRule):
         """Return (−c, c)."""
         return -self.threshold, self.threshold
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Scale the threshold."""
         return replace(self, threshold=self.threshold * factor)

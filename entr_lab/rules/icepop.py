@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
+from sys import float_info
 from typing import ClassVar, Self, final
 
 from entr_lab.errors import check_range
@@ -44,6 +45,7 @@ class IcePop(BoundedRule):
         """Return (log low, log high)."""
         return log(self.low), log(self.high)
 
-    def scaled(self, factor: float) -> Self:
-        """Scale both ends of the band in log space."""
-        return replace(self, low=self.low**factor, high=self.high**factor)
+    def _scaled(self, factor: float) -> Self:
+        """Scale both ends of the band in log space; an end that leaves float64 stays at its last number or at ∞."""
+        high = self.high**factor if log(self.high) * factor < log(float_info.max) else inf
+        return replace(self, low=max(self.low**factor, float_info.min), high=high)

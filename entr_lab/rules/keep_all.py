@@ -27,6 +27,6 @@ class KeepAll(BoundedRule):
         """Return (−∞, ∞)."""
         return -inf, inf
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Return the rule itself: it has no threshold."""
         return self

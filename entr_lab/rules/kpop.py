@@ -73,6 +73,6 @@ class Kpop(KeepRule):
     def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
         return self.divergence(batch) <= self.phi
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Scale φ."""
         return replace(self, phi=self.phi * factor)

@@ -108,6 +108,6 @@ class M2po(KeepRule):
         cutoff = prefix_mean_cutoff(squares, eligible, self.budget, reduce)
         return ~(eligible & (squares >= cutoff.unsqueeze(-1)))
 
-    def scaled(self, factor: float) -> Self:
+    def _scaled(self, factor: float) -> Self:
         """Scale the budget."""
         return replace(self, budget=self.budget * factor)

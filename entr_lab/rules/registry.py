@@ -59,7 +59,7 @@ def rule_names() -> list[str]:
     return sorted({**RULES, **_foreign()})
 
 
-def make_rule(name: str, **hyper_parameters: Any) -> KeepRule:
+def make_rule(name: str, /, **hyper_parameters: Any) -> KeepRule:
     """Build a rule by name.
 
     Raises:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from numbers import Real
 
 __all__ = [
     "ConfigError",
@@ -73,9 +74,10 @@ class EngineError(EntrLabError, RuntimeError):
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice most like `name`, or None if nothing is close."""
-    found = difflib.get_close_matches(name, sorted(choices), n=1, cutoff=0.5)
-    return found[0] if found else None
+    """Return the choice most like `name`, whatever its case, or None if nothing is close."""
+    names = {choice.casefold(): choice for choice in sorted(choices)}
+    found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
+    return names[found[0]] if found else None
 
 
 def check_choice(kind: str, name: str, choices: Iterable[str]) -> str:
@@ -88,7 +90,7 @@ def check_choice(kind: str, name: str, choices: Iterable[str]) -> str:
     if name in names:
         return name
     guess = nearest(name, names)
-    hint = f"did you mean {guess!r}?" if guess else "see the list"
+    hint = f"did you mean {guess!r}?" if guess else "none is like it."
     raise UnknownNameError(f"unknown {kind} {name!r}; {hint} Known: {', '.join(names)}.")
 
 
@@ -103,13 +105,13 @@ def check_range(
 ) -> float:
     """Return `value` if it is a number inside the interval.
 
-    Infinite ends are allowed as bounds and, where not open, as values; NaN never is.
+    Infinite ends are allowed as bounds and, where not open, as values; NaN, text and booleans never are.
 
     Raises:
         RangeError: it is not; the message gives name, interval and value.
     """
-    inside = (value > low if low_open else value >= low) and (value < high if high_open else value <= high)
-    if inside:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if number and (value > low if low_open else value >= low) and (value < high if high_open else value <= high):
         return value
     interval = f"{'(' if low_open else '['}{low:g}, {high:g}{')' if high_open else ']'}"
     raise RangeError(f"{name} must lie in {interval}, got {value!r}; choose a value inside.")

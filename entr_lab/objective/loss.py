@@ -86,9 +86,12 @@ def policy_loss(
     ratios = log_ratios(batch, method.anchor)
     factor = log_factor(method.weight, ratios, method.rule, batch).expand(keep.shape)
     zero = torch.zeros((), dtype=ratios.surrogate.dtype, device=keep.device)
-    log_ratio = torch.where(keep, ratios.surrogate, zero)
-    factor = torch.where(keep, factor, zero)
-    advantage = torch.where(keep, batch.advantage.to(zero.dtype), zero)
-    contribution = factor.exp() * method.surrogate.value(log_ratio, advantage)
-    weight = torch.where(keep, (factor + log_ratio.detach()).exp(), zero)
+    advantage = batch.advantage.to(zero.dtype)
+    active = keep & (advantage != 0)  # where A = 0 even an infinite ratio contributes nothing
+    contribution = method.surrogate.value(
+        torch.where(active, ratios.surrogate, zero),
+        torch.where(active, advantage, zero),
+        torch.where(active, factor, zero),
+    )
+    weight = torch.where(keep, (factor + ratios.surrogate.detach()).exp(), zero)
     return PolicyLoss(-(contribution * decision.coefficient).sum(-1), keep, weight)

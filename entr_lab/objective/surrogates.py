@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import inf
+from math import inf, log, log1p
 from typing import ClassVar, Final, final
 
 import torch
@@ -22,8 +22,11 @@ class Surrogate(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def value(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """Return `[..., N]`, differentiable in `log_ratio`."""
+    def value(self, log_ratio: Tensor, advantage: Tensor, log_factor: Tensor) -> Tensor:
+        """Return `[..., N]`, e^log_factor times the objective, differentiable in `log_ratio`.
+
+        The factor belongs in the exponent: a weight min(r, C) is finite where r is not.
+        """
 
 
 @final
@@ -33,9 +36,9 @@ class PlainRatio(Surrogate):
 
     name: ClassVar[str] = "plain-ratio"
 
-    def value(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """Return exp(x)·A."""
-        return log_ratio.exp() * advantage
+    def value(self, log_ratio: Tensor, advantage: Tensor, log_factor: Tensor) -> Tensor:
+        """Return f·exp(x)·A."""
+        return (log_ratio + log_factor).exp() * advantage
 
 
 @final
@@ -61,15 +64,17 @@ class PpoClip(Surrogate):
         check_range("eps_high", self.eps_high, low=0.0, low_open=True)
         check_range("dual_clip", self.dual_clip, low=1.0, low_open=True)
 
-    def value(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """Return the clipped objective."""
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - self.eps_low, 1.0 + self.eps_high)
-        value = torch.minimum(ratio * advantage, clipped * advantage)
-        if self.dual_clip == inf:
-            return value
-        floor = self.dual_clip * advantage
-        return torch.where(advantage < 0, torch.maximum(value, floor), value)
+    def value(self, log_ratio: Tensor, advantage: Tensor, log_factor: Tensor) -> Tensor:
+        """Return the clipped objective times f.
+
+        min(r·A, clip(r)·A) is A·min(r, 1 + ε_high) for A > 0 and A·max(r, 1 − ε_low) for A < 0: one end acts. Clamped
+        before the exponential, a ratio that overflows leaves value and gradient finite.
+        """
+        low = log(1.0 - self.eps_low) if self.eps_low < 1.0 else -inf
+        bottom = torch.where(advantage < 0, low, -inf)
+        top = torch.where(advantage < 0, log(self.dual_clip), log1p(self.eps_high))
+        bounded = log_ratio.clamp(bottom.to(log_ratio.dtype), top.to(log_ratio.dtype))
+        return (bounded + log_factor).exp() * advantage
 
 
 SURROGATES: Final[dict[str, type[Surrogate]]] = {PlainRatio.name: PlainRatio, PpoClip.name: PpoClip}

@@ -55,8 +55,11 @@ def _centre(reward: Tensor, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     ids: Tensor = torch.unique(group)
     one_hot = (group.unsqueeze(-1) == ids).to(reward.dtype)
     size = one_hot.sum(-2)
-    mean = _per_group(reward, one_hot) / size.clamp(min=1.0)
-    return reward - _spread(mean, one_hot), one_hot, size
+    # Means of differences to one member: equal rewards give exactly 0, which a mean of the rewards rounds away.
+    member = one_hot.argmax(-2, keepdim=False)
+    offset = reward - _spread(reward.gather(-1, member), one_hot)
+    mean = _per_group(offset, one_hot) / size.clamp(min=1.0)
+    return offset - _spread(mean, one_hot), one_hot, size
 
 
 def _per_group(values: Tensor, one_hot: Tensor) -> Tensor:

@@ -82,21 +82,21 @@ class Method:
         )
 
 
-def _sync(name: str, **hyper: Any) -> Method:
+def _sync(name: str, /, **hyper: Any) -> Method:
     return Method(name=name, rule=make_rule("keep-all", **hyper), anchor=Anchor.CURRENT, synchronous=True)
 
 
-def _tis(name: str, cap: float = 2.0) -> Method:
+def _tis(name: str, /, cap: float = 2.0) -> Method:
     return Method(name=name, rule=make_rule("keep-all"), weight=Weight(kind=WeightKind.TRUNCATED, cap=cap))
 
 
-def _outward(name: str, **hyper: Any) -> Method:
+def _outward(name: str, /, **hyper: Any) -> Method:
     rule = make_rule("entr", side=Side.OUTWARD, **hyper)
     return Method(name=name, rule=rule, weight=Weight(kind=WeightKind.BOUNDARY))
 
 
 def _masked(rule: str) -> Callable[..., Method]:
-    def build(name: str, **hyper: Any) -> Method:
+    def build(name: str, /, **hyper: Any) -> Method:
         return Method(name=name, rule=make_rule(rule, **hyper))
 
     return build
@@ -120,13 +120,17 @@ METHODS: Final[dict[str, tuple[Callable[..., Method], str]]] = {
 """Builder and one-line description of each method."""
 
 
+_OWN_HYPER_PARAMETERS: Final[dict[Callable[..., Method], list[str]]] = {_tis: ["cap"], _outward: ["tau", "eps"]}
+"""Hyper-parameters of the methods whose builder does not hand all of them to the rule."""
+
+
 def method_names() -> list[str]:
     """Return the built-in methods in their order of presentation, then rules of other packages as plain masks."""
     own = [method.rule.name for method in (get_method(name) for name in METHODS)]
     return [*METHODS, *(name for name in rule_names() if name not in own)]
 
 
-def get_method(name: str, **hyper_parameters: Any) -> Method:
+def get_method(name: str, /, **hyper_parameters: Any) -> Method:
     """Build a method by name; hyper-parameters are its rule's (or `cap` for TIS).
 
     A rule that is no method by itself (of another package, say) becomes one: its mask on π_θ/μ with the full ratio.
@@ -139,9 +143,8 @@ def get_method(name: str, **hyper_parameters: Any) -> Method:
     build = METHODS[name][0] if name in METHODS else _masked(name)
     arguments = ", ".join(f"{key}={value}" for key, value in hyper_parameters.items())
     label = f"{name}({arguments})" if arguments else name
-    if build is _tis:
-        for key in hyper_parameters:
-            check_choice("hyper-parameter of method 'tis'", key, ["cap"])
+    for key in hyper_parameters if build in _OWN_HYPER_PARAMETERS else ():
+        check_choice(f"hyper-parameter of method {name!r}", key, _OWN_HYPER_PARAMETERS[build])
     return build(label, **hyper_parameters)
 
 
@@ -160,6 +163,8 @@ def parse_method(text: str) -> Method:
         key, sign, value = part.partition("=")
         if not sign:
             raise ConfigError(f"cannot read {part!r} in method {text!r}; write key=value.")
+        if key.strip() in hyper:
+            raise ConfigError(f"{key.strip()!r} stands twice in method {text!r}; write it once.")
         try:
             hyper[key.strip()] = float(value)
         except ValueError:

@@ -64,9 +64,9 @@ class TokenBatch:
     it still counts in denominators, but `valid` is False there and every rule drops it (decision 4 of design.md).
 
     Raises:
-        ShapeError: columns disagree in shape, dtype kind or device, or N = 0.
-        DataError: a finite log-probability is above 0 or a finite entropy below 0 by more than 1e-3 nats, or a
-            token is newer than the target version.
+        ShapeError: columns disagree in shape, dtype kind or device, N = 0, or target_version does not fit the runs.
+        DataError: a finite log μ is above 0 or a finite entropy below 0 by more than 1e-3 nats, an advantage is not
+            finite, or a token is newer than the target version.
     """
 
     logp_pi: Tensor
@@ -87,6 +87,7 @@ class TokenBatch:
             raise ShapeError(f"logp_pi must have shape [..., N] with N >= 1, got {list(shape)}; drop empty batches.")
         for name in _FLOATS + _INTEGERS:
             self._check_column(name, shape)
+        self._check_target(shape[:-1])
         self._check_values()
 
     def _check_column(self, name: str, shape: torch.Size) -> None:
@@ -107,7 +108,22 @@ class TokenBatch:
         if column.requires_grad and name != "logp_pi":
             raise ShapeError(f"{name} carries gradient; only logp_pi may. Detach it.")
 
+    def _check_target(self, runs: torch.Size) -> None:
+        target = self.target_versions
+        shape = target.shape[:-1] if target.ndim else target.shape
+        aligned = zip(reversed(shape), reversed(runs), strict=False)
+        if len(shape) > len(runs) or any(have not in (1, want) for have, want in aligned):
+            raise ShapeError(
+                f"target_version must be an int or broadcast to the runs {list(runs)}, got {list(shape)}; "
+                f"pass one version per run."
+            )
+
     def _check_values(self) -> None:
+        if not (finite := self.advantage.isfinite()).all():
+            raise DataError(
+                f"advantage must be finite, got {int((~finite).sum())} NaN or infinite values; "
+                f"look for a reward that is not a number."
+            )
         for name, sign, bound in (("logp_mu", 1.0, "<= 0"), ("entropy_mu", -1.0, ">= 0")):
             values: Tensor = getattr(self, name) * sign
             beyond = (values > _PROBABILITY_SLACK) & values.isfinite()

@@ -10,6 +10,8 @@ NaN, never 0.
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 from torch import Tensor
 
@@ -100,12 +102,13 @@ def _ratio_metrics(prefix: str, log_ratio: Tensor, where: Tensor) -> dict[str, T
     """Return the metrics of r = e^δ over one set; expm1 keeps the digits of small δ."""
     excess = log_ratio.expm1()
     ratio = excess + 1.0
-    mean_ratio, mean_square = _mean(ratio, where), _mean(ratio.square(), where)
-    metrics = {
+    # Relative to the largest ratio, so that one token at e^9999 (a log μ that an engine clamps) gives 1/n, not ∞/∞.
+    largest = log_ratio.masked_fill(~where, -inf).amax(-1, keepdim=True)
+    relative = (log_ratio - largest).exp()
+    return {
         f"{prefix}_m2": _mean(log_ratio.square(), where),
-        f"{prefix}_ratio_sq": mean_square,
+        f"{prefix}_ratio_sq": _mean(ratio.square(), where),
         f"{prefix}_ratio_dev": _mean(excess.abs(), where),
         f"{prefix}_kl_k3": _mean(excess - log_ratio, where),
-        f"{prefix}_ess_frac": mean_ratio.square() / mean_square,
+        f"{prefix}_ess_frac": _mean(relative, where).square() / _mean(relative.square(), where),
     }
-    return metrics

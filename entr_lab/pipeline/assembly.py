@@ -17,9 +17,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from entr_lab.pipeline.admission import Mode, Policy
 from entr_lab.pipeline.config import Order
-from entr_lab.pipeline.decisions import Batch, Done, DropReason, Reason, Wait
+from entr_lab.pipeline.decisions import WAIT, Batch, Done, DropReason, Reason, Wait
 from entr_lab.pipeline.records import NEVER, Group
 from entr_lab.pipeline.settle import drop
 from entr_lab.pipeline.state import State
@@ -37,8 +36,8 @@ def assemble(state: State, key: OrderKey | None) -> Batch | Wait | Done:
     if state.training is not None:
         if state.reissue:
             return state.training
-        return Wait(Reason.TRAINING, f"batch {state.training.step}")
-    chosen = _exact(state) if state.config.admission.mode is Mode.EXACT else _bounded(state, key)
+        return WAIT[Reason.TRAINING]
+    chosen = _exact(state) if state.exact else _bounded(state, key)
     if not isinstance(chosen, list):
         return chosen
     for group in chosen:
@@ -53,7 +52,7 @@ def _bounded(state: State, key: OrderKey | None) -> list[Group] | Wait | Done:
     size = state.config.batch_groups
     if len(state.ready) < size:
         return _too_few(state, list(state.ready.values()))
-    if state.config.admission.policy is not Policy.WAIT:
+    if state.optimistic:
         return _ordered(state, key, size)
     lowest = Counter[int]()
     missing = size
@@ -62,7 +61,7 @@ def _bounded(state: State, key: OrderKey | None) -> list[Group] | Wait | Done:
         missing -= lowest[floor]
     # With nothing open the wait could not end; it comes to that only if a rollout broke the contract of update().
     if state.open and not _safe_without(state, lowest):
-        return Wait(Reason.OLD_GROUPS, f"{len(state.open)} groups are open")
+        return WAIT[Reason.OLD_GROUPS]
     chosen = _ordered(state, key, size)
     if _safe_without(state, Counter(map(_floor, chosen))):
         return chosen
@@ -126,7 +125,7 @@ def _too_few(state: State, mine: list[Group], *, ended: bool = False) -> list[Gr
 
 def _generation(state: State) -> Wait:
     if not state.open and not state.prompts_left:
-        return Wait(Reason.NO_PROMPTS)
+        return WAIT[Reason.NO_PROMPTS]
     if not state.workers:
-        return Wait(Reason.NO_WORKERS, f"{len(state.open)} groups are open")
-    return Wait(Reason.GENERATION, f"{len(state.ready)} groups are finished, {len(state.open)} open")
+        return WAIT[Reason.NO_WORKERS]
+    return WAIT[Reason.GENERATION]

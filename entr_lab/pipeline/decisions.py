@@ -8,7 +8,7 @@ from enum import StrEnum
 from entr_lab.pipeline.records import Group
 from entr_lab.pipeline.versions import token_staleness
 
-__all__ = ["Batch", "Done", "DropReason", "LossReason", "Outcome", "Reason", "UpdatePlan", "Wait"]
+__all__ = ["WAIT", "Batch", "Done", "DropReason", "LossReason", "Outcome", "Reason", "UpdatePlan", "Wait"]
 
 
 class Reason(StrEnum):
@@ -30,6 +30,8 @@ class Reason(StrEnum):
     """`max_in_flight` groups are open."""
     BUFFER_FULL = "buffer-full"
     """`buffer_groups` groups are open or finished."""
+    NO_SLOTS = "no-slots"
+    """The worker asked for nothing."""
     NO_PROMPTS = "no-prompts"
     """The driver has to add prompts, or say that there are no more."""
     EXHAUSTED = "exhausted"
@@ -78,7 +80,10 @@ class Wait:
     """Nothing to do now, and why."""
 
     reason: Reason
-    detail: str = ""
+
+
+WAIT = {reason: Wait(reason) for reason in Reason}
+"""One `Wait` per reason: the answer is given millions of times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Sequence
 
 from entr_lab.errors import ProtocolError
-from entr_lab.pipeline.admission import Mode, Policy
+from entr_lab.pipeline.admission import Policy
 from entr_lab.pipeline.decisions import DropReason, LossReason, Outcome
 from entr_lab.pipeline.records import Group, Trajectory, Worker
 from entr_lab.pipeline.state import State
@@ -46,7 +46,7 @@ def end(state: State, trajectory: Trajectory, spans: Sequence[VersionSpan], now:
     state.leave_worker(trajectory)
     trajectory.spans, trajectory.ended = tuple(spans), now
     last = spans[-1][0]
-    if last - spans[0][0] > state.config.admission.max_intra:
+    if last - spans[0][0] > state.max_intra:
         return give_up(state, trajectory, LossReason.INTRA, now)
     group = state.open[trajectory.group]
     if last < group.floor:
@@ -104,7 +104,7 @@ def expire(state: State, now: float) -> None:
             break
         late.append(group)
     for group in late:
-        if len(group.done) >= state.config.needed:
+        if len(group.done) >= state.needed:
             _cut_short(state, group)
             _settle(state, group, now, DropReason.STRAGGLER)
         else:
@@ -114,7 +114,7 @@ def expire(state: State, now: float) -> None:
 def drop_stale(state: State, now: float) -> None:
     """Give up what no batch from the present target on may use: finished groups, open groups, running rollouts."""
     admission, target = state.config.admission, state.target
-    if admission.mode is Mode.EXACT:
+    if state.exact:
         return
     for group in [*state.ready.values(), *state.open.values()]:
         if not admission.batches_left(group.floor, target):
@@ -152,18 +152,15 @@ def _cut_short(state: State, group: Group) -> None:
 
 
 def _settle(state: State, group: Group, now: float, reason: DropReason) -> Outcome:
-    if group.size - group.lost < state.config.needed:
+    if group.size - group.lost < state.needed:
         drop(state, group, reason)
         return Outcome.DROPPED
     if len(group.done) + group.lost < group.size:
         return Outcome.OPEN
-    rewards = [t.reward for t in group.done]
-    if state.config.drop_zero_variance and rewards.count(rewards[0]) == len(rewards):
+    if state.config.drop_zero_variance and len({t.reward for t in group.done}) == 1:
         drop(state, group, DropReason.ZERO_VARIANCE)
         return Outcome.DROPPED
-    if state.config.admission.mode is not Mode.EXACT and not state.config.admission.batches_left(
-        group.floor, state.target
-    ):
+    if not state.exact and not state.config.admission.batches_left(group.floor, state.target):
         drop(state, group, DropReason.STALE)
         return Outcome.DROPPED
     group.ready = now

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from entr_lab.pipeline.admission import Mode, Policy
 from entr_lab.pipeline.config import PipelineConfig
 from entr_lab.pipeline.decisions import Batch, DropReason, LossReason
 from entr_lab.pipeline.records import NEVER, Group, Prompt, Trajectory, Worker
@@ -57,15 +58,19 @@ class State:
         "closed",
         "config",
         "counts",
+        "exact",
         "exhausted",
         "flight",
         "flight_floors",
         "free_targets",
         "holding",
+        "max_intra",
+        "needed",
         "next_group",
         "next_target",
         "next_ticket",
         "open",
+        "optimistic",
         "prompts",
         "ready",
         "ready_floors",
@@ -82,6 +87,11 @@ class State:
     def __init__(self, config: PipelineConfig, closed: Closed | None = None) -> None:
         self.config = config
         self.closed = closed
+        # Settings that every event asks for.
+        self.exact = config.admission.mode is Mode.EXACT
+        self.optimistic = config.admission.policy is not Policy.WAIT
+        self.max_intra = config.admission.max_intra
+        self.needed = config.needed
         self.version = config.first_version
         self.steps = 0
         self.training: Batch | None = None

@@ -13,7 +13,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Completion", "Rollout"]
+from entr_lab.errors import ConfigError, check_range
+
+__all__ = ["Completion", "Rollout", "SamplingSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSpec:
+    """How the engine samples one call.
+
+    Args:
+        temperature: above 0. The trainer divides its logits by the same number.
+        top_p: mass of the nucleus in (0, 1]; 1 keeps the whole vocabulary.
+        top_k: number of tokens kept; 0 keeps the whole vocabulary.
+        max_tokens: most tokens sampled in one call.
+        stop_token_ids: ids that end the completion; the id that was sampled is part of it.
+        seed: None draws from the engine's own stream; a number makes the call repeatable at fixed weights.
+
+    Raises:
+        RangeError: a number is outside its interval.
+        ConfigError: a stop token is negative.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 64
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_range("temperature", self.temperature, low=0.0, low_open=True, high=100.0)
+        check_range("top_p", self.top_p, low=0.0, low_open=True, high=1.0)
+        check_range("top_k", self.top_k, low=0)
+        check_range("max_tokens", self.max_tokens, low=1)
+        if any(token < 0 for token in self.stop_token_ids):
+            raise ConfigError(
+                f"stop_token_ids must be vocabulary ids, got {self.stop_token_ids}; give ids of the tokenizer."
+            )
 
 
 @dataclass(frozen=True, slots=True)

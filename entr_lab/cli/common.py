@@ -17,9 +17,23 @@ from rich.console import Console
 
 from entr_lab.errors import ConfigError, RangeError
 
-__all__ = ["console", "parse_seeds", "prepare_out", "progress_bar", "split_list", "strict_json", "write_json"]
+__all__ = [
+    "available_cores",
+    "console",
+    "parse_seeds",
+    "prepare_out",
+    "progress_bar",
+    "split_list",
+    "strict_json",
+    "write_json",
+]
 
 MAX_SEEDS = 4096
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def console(*, quiet: bool = False) -> Console:

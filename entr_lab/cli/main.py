@@ -9,6 +9,7 @@ import typer
 
 from entr_lab import __version__
 from entr_lab.cli.rules import rules
+from entr_lab.cli.sim import sim
 from entr_lab.errors import EntrLabError
 
 __all__ = ["app", "main"]
@@ -38,6 +39,7 @@ def _root(
     pass
 
 
+app.command()(sim)
 app.command()(rules)
 
 

@@ -19,11 +19,10 @@ _STYLES = {Verdict.SURVIVES: "green", Verdict.DEGRADED: "yellow", Verdict.COLLAP
 
 def print_comparison(comparison: Comparison, screen: Console, *, title: str) -> None:
     """Print one row and one sentence a method; fits 80 columns."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("method", no_wrap=True)
-    headers = ("final reward", "vs sync", "vs best", "lost", "mask%", "H rem", "E[r²]", "KL")
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
+    for header in ("final", "vs sync", "vs best", "lost", "mask%", "H rem", "E[r²]", "KL"):
+        table.add_column(Text(header), justify="right", no_wrap=True)  # Text: brackets are not markup
     for row in comparison.rows:
         table.add_row(*_cells(row))
     screen.print(table)
@@ -31,6 +30,7 @@ def print_comparison(comparison: Comparison, screen: Console, *, title: str) -> 
         f"vs best: {comparison.best or 'none'}, the highest asynchronous mean. lost: collapsed or non-finite runs. "
         "mask%, H rem: tokens dropped, their mean entropy. E[r²]: of kept tokens. KL: k3, all tokens.",
         style="dim",
+        markup=False,
     )
     for row in comparison.rows:
         line = Text(f"{row.name}: ", style="bold")
@@ -65,4 +65,4 @@ def _number(value: Interval, unit: float = 1.0) -> str:
     mean = value.mean * unit
     if math.isnan(mean):
         return "–"
-    return f"{mean:.3g}" if abs(mean) < 1000 else f"{mean:.1e}"
+    return (f"{mean:.2g}" if abs(mean) < 10 else f"{mean:.0f}").replace("0.", ".", 1)

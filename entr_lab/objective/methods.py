@@ -141,7 +141,7 @@ def get_method(name: str, /, **hyper_parameters: Any) -> Method:
     """
     check_choice("method", name, {*METHODS, *rule_names()})
     build = METHODS[name][0] if name in METHODS else _masked(name)
-    arguments = ", ".join(f"{key}={value}" for key, value in hyper_parameters.items())
+    arguments = ",".join(f"{key}={value}" for key, value in hyper_parameters.items())
     label = f"{name}({arguments})" if arguments else name
     for key in hyper_parameters if build in _OWN_HYPER_PARAMETERS else ():
         check_choice(f"hyper-parameter of method {name!r}", key, _OWN_HYPER_PARAMETERS[build])

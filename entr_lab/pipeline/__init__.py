@@ -6,8 +6,11 @@ No clock, no input or output, no threads, no tensors.
 from entr_lab.pipeline.admission import Admission, Mode, OnUpdate, Policy
 from entr_lab.pipeline.config import Order, PipelineConfig
 from entr_lab.pipeline.decisions import Batch, Done, DropReason, LossReason, Outcome, Reason, UpdatePlan, Wait
+from entr_lab.pipeline.drop_bias import DropBias
+from entr_lab.pipeline.events import Event, encode, read_log
 from entr_lab.pipeline.protocol import Pipeline
 from entr_lab.pipeline.records import Group, Prompt, Trajectory
+from entr_lab.pipeline.replay import replay
 from entr_lab.pipeline.versions import (
     VersionSpan,
     inter_lag,
@@ -22,7 +25,9 @@ __all__ = [
     "Admission",
     "Batch",
     "Done",
+    "DropBias",
     "DropReason",
+    "Event",
     "Group",
     "LossReason",
     "Mode",
@@ -38,8 +43,11 @@ __all__ = [
     "UpdatePlan",
     "VersionSpan",
     "Wait",
+    "encode",
     "inter_lag",
     "intra_lag",
+    "read_log",
+    "replay",
     "spans_of",
     "token_count",
     "token_staleness",

@@ -109,7 +109,7 @@ def _exact(state: State) -> list[Group] | Wait | Done:
         return _too_few(state, mine, ended=True)
     # Replacements ran out: the places of this target stay empty, and no other may use the later ones' groups.
     for group in [*state.ready.values(), *state.open.values()]:
-        drop(state, group, DropReason.END_OF_DATA)
+        drop(state, group, -1.0, DropReason.END_OF_DATA)
     return Done()
 
 
@@ -119,7 +119,7 @@ def _too_few(state: State, mine: list[Group], *, ended: bool = False) -> list[Gr
     if mine and state.config.train_last_partial:
         return mine
     for group in mine:
-        drop(state, group, DropReason.END_OF_DATA)
+        drop(state, group, -1.0, DropReason.END_OF_DATA)
     return Done()
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from entr_lab.errors import ConfigError, ProtocolError
 from entr_lab.pipeline.admission import Mode, OnUpdate
@@ -28,87 +29,74 @@ from entr_lab.pipeline.assembly import OrderKey, assemble
 from entr_lab.pipeline.config import Order, PipelineConfig
 from entr_lab.pipeline.decisions import Batch, Done, LossReason, Outcome, UpdatePlan, Wait
 from entr_lab.pipeline.dispatch import dispatch
+from entr_lab.pipeline.events import SCHEMA, Event, Sink, plain
 from entr_lab.pipeline.records import Prompt, Trajectory, Worker
-from entr_lab.pipeline.settle import check_versions, drop_stale, end, expire, give_up, lose_worker, score
-from entr_lab.pipeline.state import Closed, Counts, State, decrement
+from entr_lab.pipeline.settle import check_versions, drop_stale, end, expire, give_up, lose_worker, recover, score
+from entr_lab.pipeline.snapshot import load
+from entr_lab.pipeline.state import Closed, State, decrement
 from entr_lab.pipeline.versions import VersionSpan
+from entr_lab.pipeline.views import PipelineView
 
 __all__ = ["Pipeline"]
 
 
-class Pipeline:
+class Pipeline(PipelineView):
     """The protocol; see the module for its life cycle and `docs/pipeline.md` for its invariants.
 
     Args:
         config: sizes, bounds and policies.
         order: sort key of `Order.CUSTOM`; smallest first.
         closed: called once per group that is over, with its drop reason or None where it was trained.
+        log: receives every event that changes the pipeline, from `start` on.
 
     Raises:
         ConfigError: a key is given without `Order.CUSTOM`, or the other way round.
     """
 
-    def __init__(self, config: PipelineConfig, *, order: OrderKey | None = None, closed: Closed | None = None) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        order: OrderKey | None = None,
+        closed: Closed | None = None,
+        log: Sink | None = None,
+    ) -> None:
         if (order is not None) != (config.order is Order.CUSTOM):
             raise ConfigError(f"order {config.order} and a sort key do not fit; give a key with order custom, only.")
         self._state = State(config, closed)
         self._key = order
+        self._log = log
+        if log is not None:
+            log(Event(0, "start", {"schema": SCHEMA, "config": config.to_json()}))
 
-    # --- what the driver may look at -------------------------------------------------------------------------------
+    @classmethod
+    def restore(
+        cls,
+        snapshot: dict[str, Any],
+        *,
+        order: OrderKey | None = None,
+        closed: Closed | None = None,
+        log: Sink | None = None,
+    ) -> Pipeline:
+        """Rebuild a pipeline from `snapshot` data; a log that is given begins with `resume`.
 
-    @property
-    def config(self) -> PipelineConfig:
-        """The settings."""
-        return self._state.config
+        Call `recover` next if the driver died, since its workers are gone.
 
-    @property
-    def version(self) -> int:
-        """The newest published version."""
-        return self._state.version
+        Raises:
+            DataError: the snapshot is damaged or of another schema.
+            ConfigError: the sort key is missing or not wanted.
+        """
+        state = load(snapshot)
+        pipeline = cls(state.config, order=order)
+        state.closed = closed
+        pipeline._state, pipeline._log = state, log
+        if log is not None:
+            log(Event(state.seq - 1, "resume", {"schema": SCHEMA, "state": snapshot}))
+        return pipeline
 
-    @property
-    def oldest_needed(self) -> int:
-        """Mode exact: the oldest version that a rollout may still have to be generated with."""
-        admission = self.config.admission
-        oldest = self._state.version - admission.max_inter - admission.max_intra
-        return max(self.config.first_version, oldest)
-
-    @property
-    def counts(self) -> Counts:
-        """What happened so far; live, do not change it."""
-        return self._state.counts
-
-    @property
-    def ready_groups(self) -> int:
-        """Finished groups that no batch has taken yet."""
-        return len(self._state.ready)
-
-    @property
-    def open_groups(self) -> int:
-        """Groups with rollouts that run or wait for a worker."""
-        return len(self._state.open)
-
-    @property
-    def training(self) -> Batch | None:
-        """The batch that was taken and not yet published."""
-        return self._state.training
-
-    @property
-    def prompts_left(self) -> int:
-        """Prompts that no group was opened for yet; add more before it is 0."""
-        return self._state.prompts_left
-
-    @property
-    def next_deadline(self) -> float | None:
-        """When `expire` has something to do at the earliest, or None."""
-        limit = self.config.deadline
-        if limit is None or not self._state.open:
-            return None
-        return next(iter(self._state.open.values())).opened + limit
-
-    def running(self, worker: str) -> tuple[int, ...]:
-        """Return the tickets that `worker` should be running; anything else it runs may be stopped."""
-        return tuple(self._worker(worker).held)
+    def attach_log(self, log: Sink | None) -> None:
+        """Send events from now on to `log`, which has all events so far (after `replay`, say)."""
+        self._log = log
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -116,18 +104,23 @@ class Pipeline:
         """Append prompts to the queue.
 
         Raises:
-            ProtocolError: after `exhaust`.
+            ProtocolError: after `exhaust`, or a difficulty is not a number.
         """
         state = self._state
         if state.exhausted:
             raise ProtocolError("prompts were added after exhaust(); call exhaust() after the last prompt.")
-        before = len(state.prompts)
-        state.prompts.extend(prompts)
-        state.counts.prompts += len(state.prompts) - before
+        added = list(prompts)
+        for prompt in added:
+            if not math.isfinite(prompt.difficulty):
+                raise ProtocolError(f"prompt {prompt.id!r} has difficulty {prompt.difficulty!r}; give a number.")
+        state.prompts.extend(added)
+        state.counts.prompts += len(added)
+        self._record("prompts", prompts=[list(prompt) for prompt in added])
 
     def exhaust(self) -> None:
         """Say that no more prompts will come."""
         self._state.exhausted = True
+        self._record("exhaust")
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -141,10 +134,21 @@ class Pipeline:
             raise ProtocolError(f"worker {worker!r} is there already; report lose() before it joins again.")
         self._check_published(version)
         self._state.workers[worker] = Worker(worker, version)
+        self._record("join", worker=worker, version=version)
 
     def lose(self, worker: str, now: float) -> None:
         """Remove a dead worker; its rollouts are started again elsewhere, before anything new."""
         lose_worker(self._state, self._worker(worker), now)
+        self._record("lose", worker=worker, now=now)
+
+    def recover(self, now: float) -> None:
+        """Report that the driver died and came back: no worker is there, nothing runs, the step was not published.
+
+        What was running is started again (without counting as an attempt), open groups get a new deadline, and a batch
+        in training is given out again.
+        """
+        recover(self._state, now)
+        self._record("recover", now=now)
 
     def plan_update(self, worker: str) -> UpdatePlan:
         """Say whether `worker` should load the newest version now, and what that costs."""
@@ -187,12 +191,16 @@ class Pipeline:
             decrement(state.holding, w.version, len(w.held))
             state.holding[version] += len(w.held)
         w.version = version
+        self._record("update", worker=worker, version=version, now=now)
 
     # --- rollouts ---------------------------------------------------------------------------------------------------
 
     def dispatch(self, worker: str, slots: int, now: float) -> list[Trajectory] | Wait:
         """Start up to `slots` rollouts on `worker`: at least one, or the reason why none."""
-        return dispatch(self._state, self._worker(worker), slots, now)
+        started = dispatch(self._state, self._worker(worker), slots, now)
+        if not isinstance(started, Wait):
+            self._record("dispatch", worker=worker, slots=slots, now=now, answer=started)
+        return started
 
     def progress(self, ticket: int, spans: Sequence[VersionSpan]) -> None:
         """Report the tokens that a running rollout has so far (optional; sharpens what is known of lost work)."""
@@ -200,6 +208,7 @@ class Pipeline:
         if trajectory is not None:
             check_versions(self._state, trajectory, spans)
             trajectory.spans = tuple(spans)
+            self._record("progress", ticket=ticket, spans=spans)
 
     def complete(self, ticket: int, spans: Sequence[VersionSpan], reward: float, now: float) -> Outcome:
         """Report a finished rollout with its tokens' versions and its reward: `generated` and `score` in one.
@@ -210,12 +219,13 @@ class Pipeline:
         state = self._state
         trajectory = state.flight.get(ticket)
         if trajectory is None:
-            return self._late(ticket)
+            return self._late(ticket, now)
         self._check_held(trajectory)
         check_versions(state, trajectory, spans)
         _check_reward(ticket, reward)
-        broken = end(state, trajectory, spans, now)
-        return broken or score(state, trajectory, reward, now)
+        answer = end(state, trajectory, spans, now) or score(state, trajectory, reward, now)
+        self._record("complete", ticket=ticket, spans=spans, reward=reward, now=now, answer=answer)
+        return answer
 
     def generated(self, ticket: int, spans: Sequence[VersionSpan], now: float) -> Outcome:
         """Report the last token of a rollout whose reward takes longer; it leaves its worker, `score` finishes it.
@@ -226,10 +236,12 @@ class Pipeline:
         state = self._state
         trajectory = state.flight.get(ticket)
         if trajectory is None:
-            return self._late(ticket)
+            return self._late(ticket, now)
         self._check_held(trajectory)
         check_versions(state, trajectory, spans)
-        return end(state, trajectory, spans, now) or Outcome.OPEN
+        answer = end(state, trajectory, spans, now) or Outcome.OPEN
+        self._record("generated", ticket=ticket, spans=spans, now=now, answer=answer)
+        return answer
 
     def score(self, ticket: int, reward: float, now: float) -> Outcome:
         """Report the reward of a rollout that was reported `generated`.
@@ -239,22 +251,27 @@ class Pipeline:
         """
         trajectory = self._state.flight.get(ticket)
         if trajectory is None:
-            return self._late(ticket)
+            return self._late(ticket, now)
         if trajectory.ended < 0:
             raise ProtocolError(f"ticket {ticket} has no tokens yet; report generated() first, or use complete().")
         _check_reward(ticket, reward)
-        return score(self._state, trajectory, reward, now)
+        answer = score(self._state, trajectory, reward, now)
+        self._record("score", ticket=ticket, reward=reward, now=now, answer=answer)
+        return answer
 
     def fail(self, ticket: int, now: float) -> Outcome:
         """Report that a rollout came to nothing; it is started again up to `max_attempts` times."""
         trajectory = self._state.flight.get(ticket)
         if trajectory is None:
-            return self._late(ticket)
-        return give_up(self._state, trajectory, LossReason.FAILED, now)
+            return self._late(ticket, now)
+        answer = give_up(self._state, trajectory, LossReason.FAILED, now)
+        self._record("fail", ticket=ticket, now=now, answer=answer)
+        return answer
 
     def expire(self, now: float) -> None:
         """Settle the open groups whose deadline has passed, with what they have."""
         expire(self._state, now)
+        self._record("expire", now=now)
 
     def drain_aborts(self) -> list[Trajectory]:
         """Return the rollouts that workers should stop, since the last call; what they still report is ignored."""
@@ -266,7 +283,9 @@ class Pipeline:
     def take(self) -> Batch | Wait | Done:
         """Return the next batch, or what has to happen first."""
         decision = assemble(self._state, self._key)
-        self._state.reissue = False
+        if not isinstance(decision, Wait):
+            self._state.reissue = False
+            self._record("take", answer=decision)
         return decision
 
     def publish(self, version: int, now: float) -> None:
@@ -290,6 +309,7 @@ class Pipeline:
             for group in batch.groups:
                 state.closed(group, None)
         drop_stale(state, now)
+        self._record("publish", version=version, now=now)
 
     def reissue(self) -> None:
         """Report that the trainer lost its step: the next `take` returns the same batch again.
@@ -300,14 +320,14 @@ class Pipeline:
         if self._state.training is None:
             raise ProtocolError("no batch is in training, so none can be reissued.")
         self._state.reissue = True
+        self._record("reissue")
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _worker(self, worker: str) -> Worker:
-        try:
-            return self._state.workers[worker]
-        except KeyError:
-            raise ProtocolError(f"worker {worker!r} is unknown; report join() first.") from None
+    def _record(self, kind: str, **data: Any) -> None:
+        self._state.seq += 1
+        if self._log is not None:
+            self._log(Event(self._state.seq - 1, kind, plain(data)))
 
     def _check_published(self, version: int) -> None:
         if not self.config.first_version <= version <= self._state.version:
@@ -320,10 +340,11 @@ class Pipeline:
         if trajectory.ended >= 0:
             raise ProtocolError(f"ticket {trajectory.ticket} was reported generated() already; report score().")
 
-    def _late(self, ticket: int) -> Outcome:
+    def _late(self, ticket: int, now: float) -> Outcome:
         if not 0 <= ticket < self._state.next_ticket:
             raise ProtocolError(f"ticket {ticket} was never issued; report the tickets that dispatch() returned.")
         self._state.counts.late += 1
+        self._record("fail", ticket=ticket, now=now, answer=Outcome.LATE)
         return Outcome.LATE
 
 

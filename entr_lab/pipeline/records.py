@@ -32,6 +32,7 @@ class Trajectory:
     Attributes:
         ticket: unique number of this start of the rollout; what a driver reports back.
         version: weights that it starts under (the worker's at dispatch; the first planned in mode exact).
+        started: when it was dispatched.
         last_version: last planned version in mode exact, else -1.
         spans: token versions, as far as reported.
         ended: when its last token was reported; -1 while a worker holds it.
@@ -70,9 +71,11 @@ class Group:
         running: rollouts in flight, by ticket.
         done: finished rollouts, in order of finishing.
         lost: rollouts given up for good.
+        cut: tokens that the given-up ones are known to have had, where any were reported.
         first: lowest version that any of its rollouts started under.
         floor: lowest v_last of its finished rollouts; `NEVER` while none has finished.
         target: the only version that may use it, in mode exact, else -1.
+        settled: when it was complete or dropped; -1 before.
     """
 
     id: int
@@ -86,7 +89,8 @@ class Group:
     lost: int = 0
     first: int = NEVER
     floor: int = NEVER
-    ready: float = -1.0
+    settled: float = -1.0
+    cut: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,17 @@ from entr_lab.pipeline.records import Group, Trajectory, Worker
 from entr_lab.pipeline.state import State
 from entr_lab.pipeline.versions import VersionSpan, check_spans
 
-__all__ = ["check_versions", "drop", "drop_stale", "end", "expire", "give_up", "lose_worker", "restart", "score"]
+__all__ = [
+    "check_versions",
+    "drop",
+    "drop_stale",
+    "end",
+    "expire",
+    "give_up",
+    "lose_worker",
+    "recover",
+    "score",
+]
 
 _REQUEUED = frozenset({DropReason.STALE, DropReason.STRAGGLER, DropReason.TOO_FEW})
 
@@ -71,13 +81,13 @@ def give_up(state: State, trajectory: Trajectory, reason: LossReason, now: float
     for_staleness = reason is LossReason.INTRA or reason is LossReason.STALE
     again = config.admission.policy is Policy.REQUEUE or not for_staleness
     if again and trajectory.attempt < config.max_attempts:
-        restart(state, group, trajectory, trajectory.attempt + 1)
+        _restart(state, group, trajectory, trajectory.attempt + 1)
         return Outcome.RESTARTED
-    group.lost += 1
+    _lose_for_good(group, trajectory)
     return _settle(state, group, now, DropReason.STALE if for_staleness else DropReason.TOO_FEW)
 
 
-def restart(state: State, group: Group, trajectory: Trajectory, attempt: int) -> None:
+def _restart(state: State, group: Group, trajectory: Trajectory, attempt: int) -> None:
     """Put a rollout back in its group's queue; the group goes before all that were not started yet."""
     if not group.waiting:
         state.waiting.appendleft(group)
@@ -90,6 +100,17 @@ def lose_worker(state: State, worker: Worker, now: float) -> None:
         if trajectory.ticket in state.flight:
             give_up(state, trajectory, LossReason.WORKER_LOST, now)
     del state.workers[worker.name]
+
+
+def recover(state: State, now: float) -> None:
+    """Begin again after the driver died: no worker is left, all that was running is started anew."""
+    for trajectory in list(state.flight.values()):
+        state.lose(trajectory, LossReason.WORKER_LOST)
+        _restart(state, state.open[trajectory.group], trajectory, trajectory.attempt)
+    state.workers.clear()
+    for group in state.open.values():
+        group.opened = now
+    state.reissue = state.training is not None
 
 
 def expire(state: State, now: float) -> None:
@@ -108,7 +129,7 @@ def expire(state: State, now: float) -> None:
             _cut_short(state, group)
             _settle(state, group, now, DropReason.STRAGGLER)
         else:
-            drop(state, group, DropReason.STRAGGLER)
+            drop(state, group, now, DropReason.STRAGGLER)
 
 
 def drop_stale(state: State, now: float) -> None:
@@ -118,14 +139,14 @@ def drop_stale(state: State, now: float) -> None:
         return
     for group in [*state.ready.values(), *state.open.values()]:
         if not admission.batches_left(group.floor, target):
-            drop(state, group, DropReason.STALE)
+            drop(state, group, now, DropReason.STALE)
     for trajectory in list(state.flight.values()):
         stale = not admission.batches_left(trajectory.first_version, target, optimistic=True)
         if stale and trajectory.ticket in state.flight:
             give_up(state, trajectory, LossReason.STALE, now)
 
 
-def drop(state: State, group: Group, reason: DropReason) -> None:
+def drop(state: State, group: Group, now: float, reason: DropReason) -> None:
     """Give a group up: stop what runs, and put its prompt back where policy and reason say so."""
     config = state.config
     if group.id in state.ready:
@@ -133,6 +154,7 @@ def drop(state: State, group: Group, reason: DropReason) -> None:
     else:
         _cut_short(state, group)
         state.leave_open(group)
+        group.settled = now
     state.counts.dropped[reason] += 1
     if group.target >= 0:
         heapq.heappush(state.free_targets, group.target)
@@ -147,23 +169,30 @@ def drop(state: State, group: Group, reason: DropReason) -> None:
 def _cut_short(state: State, group: Group) -> None:
     for trajectory in list(group.running.values()):
         state.lose(trajectory, LossReason.GROUP_CLOSED)
+        _lose_for_good(group, trajectory)
+    group.lost += len(group.waiting)
     group.waiting.clear()
-    group.lost = group.size - len(group.done)
+
+
+def _lose_for_good(group: Group, trajectory: Trajectory) -> None:
+    group.lost += 1
+    if trajectory.spans:
+        group.cut.append(trajectory.tokens)
 
 
 def _settle(state: State, group: Group, now: float, reason: DropReason) -> Outcome:
     if group.size - group.lost < state.needed:
-        drop(state, group, reason)
+        drop(state, group, now, reason)
         return Outcome.DROPPED
     if len(group.done) + group.lost < group.size:
         return Outcome.OPEN
     if state.config.drop_zero_variance and len({t.reward for t in group.done}) == 1:
-        drop(state, group, DropReason.ZERO_VARIANCE)
+        drop(state, group, now, DropReason.ZERO_VARIANCE)
         return Outcome.DROPPED
     if not state.exact and not state.config.admission.batches_left(group.floor, state.target):
-        drop(state, group, DropReason.STALE)
+        drop(state, group, now, DropReason.STALE)
         return Outcome.DROPPED
-    group.ready = now
+    group.settled = now
     state.leave_open(group)
     state.enter_ready(group)
     return Outcome.READY

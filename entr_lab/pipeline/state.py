@@ -76,6 +76,7 @@ class State:
         "ready_floors",
         "reissue",
         "requeued",
+        "seq",
         "steps",
         "target_fill",
         "training",
@@ -93,6 +94,7 @@ class State:
         self.max_intra = config.admission.max_intra
         self.needed = config.needed
         self.version = config.first_version
+        self.seq = 1  # event 0 is the start
         self.steps = 0
         self.training: Batch | None = None
         self.reissue = False

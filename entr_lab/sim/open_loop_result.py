@@ -45,7 +45,8 @@ class OpenLoopConfig:
     entropy_high: float = 3.0
     """Largest H of a slope."""
     second_moment: float = 0.03
-    """E[δ²] of the shared-feature drift after `lags[-1]` versions, nats²."""
+    """E[δ²] of the shared-feature drift after `second_moment_lag` versions, nats²: sets the drift per version."""
+    second_moment_lag: int = 30
     lags: tuple[int, ...] = (0, 5, 30)
     """Versions of staleness of the matched-budget table, ascending."""
     raised_temperature: float = 1.4
@@ -56,7 +57,7 @@ class OpenLoopConfig:
     """Routing flips of the outlier table."""
     calibration_tokens: int = 49_152
     """Tokens of the step-0 batch."""
-    later_tokens: int = 24_576
+    later_tokens: int = 16_384
     """Tokens of each later batch."""
     reference: Entr = field(default_factory=lambda: Entr(tau=1.0, eps=0.1))
     """The rule whose own masked fraction at step 0 is everyone's budget."""
@@ -64,14 +65,14 @@ class OpenLoopConfig:
     """Version mixture of the attribution table."""
     top_p: float = 0.95
     """Nucleus of the truncation check."""
-    chunk: int = 1024
-    """Positions held at once."""
+    chunk: int = 256
+    """Positions held at once: a few `[chunk, vocab]` arrays should fit in the processor's cache."""
 
     def __post_init__(self) -> None:
         check_range("number of drift models", len(self.drifts), low=1)
         for name in self.drifts:
             check_choice("drift model", name, DRIFTS)
-        for name in ("positions", "calibration_tokens", "later_tokens", "chunk"):
+        for name in ("positions", "calibration_tokens", "later_tokens", "chunk", "second_moment_lag"):
             check_range(name, getattr(self, name), low=1)
         for name in ("target_rms", "entropy_low", "second_moment", "raised_temperature"):
             check_range(name, getattr(self, name), low=0.0, low_open=True)

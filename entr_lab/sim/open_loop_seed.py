@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, final
@@ -15,8 +16,8 @@ from entr_lab.sim.logits import log_ratio_of_shift, sample_tokens, seeded_genera
 from entr_lab.sim.matched_budget import Calibrated, Masked, masked, matched_budget
 from entr_lab.sim.mismatch import record_error, top_p_log_probs
 from entr_lab.sim.open_loop_result import OpenLoopConfig
-from entr_lab.sim.outliers import Moments, position_moments
-from entr_lab.sim.synthetic import TokenSource, chunk_sizes
+from entr_lab.sim.outliers import Moments, Positions
+from entr_lab.sim.synthetic import TokenSource, chunks
 from entr_lab.sim.versions_mix import Attribution, attribute, switch_jump
 from entr_lab.tokens import TokenBatch
 
@@ -25,7 +26,7 @@ __all__ = ["AS_PUBLISHED", "CALIBRATED", "PARTS", "Scales", "SeedTables", "drift
 _PILOT, _POSITIONS, _SHARED, _LOCAL, _STEP0, _LATER, _RAISED, _CAUSES, _MIXTURE = range(9)
 """Streams of random numbers, one a purpose."""
 
-_PILOT_POSITIONS: Final = 4096
+_PILOT_POSITIONS: Final = 2048
 """Positions on which the scales of drift are set, the same for all seeds."""
 _CAUSE_POSITIONS: Final = 4096
 """Positions of the mismatch causes and of the attribution."""
@@ -99,8 +100,9 @@ def drift_scales(config: OpenLoopConfig) -> Scales:
         drift = make_drift(name, config.base.vocab, generator)
         return scale_for_rms(probs, drift.direction(logits, generator), target_rms)
 
-    last = scale(_STALE, config.second_moment**0.5)
-    return Scales({name: scale(name, config.target_rms) for name in config.drifts}, last / config.lags[-1])
+    stale = scale(_STALE, math.sqrt(config.second_moment))
+    at_target = {name: scale(name, config.target_rms) for name in config.drifts}
+    return Scales(at_target, stale / config.second_moment_lag)
 
 
 def observe(config: OpenLoopConfig, seed: int, scales: Scales, tick: Callable[[], None]) -> SeedTables:
@@ -132,27 +134,27 @@ def _drift_moments(
         for index, name in enumerate(config.drifts)
     }
     generator, local = seeded_generator(seed, _POSITIONS), seeded_generator(seed, _LOCAL)
-    parts: dict[str, list[Moments]] = {name: [] for name in drifts}
-    jumps = []
-    for size in chunk_sizes(config.positions, config.chunk):
+    moments = {name: Moments.empty(config.positions) for name in drifts}
+    jump = torch.empty(config.positions, dtype=torch.float64)
+    for start, size in chunks(config.positions, config.chunk):
         logits = config.base.draw(size, generator)
-        log_probs = torch.log_softmax(logits, -1)
-        probs = log_probs.exp()
+        here = Positions.at(torch.log_softmax(logits, -1))
         for name, drift in drifts.items():
-            delta = log_ratio_of_shift(probs, scales.at_target[name] * drift.direction(logits, local))
-            parts[name].append(position_moments(log_probs, delta))
-        jumps.append(switch_jump(probs, scales.per_version * stale.direction(logits, local)))
+            shift = scales.at_target[name] * drift.direction(logits, local)
+            moments[name].fill(start, here.moments(log_ratio_of_shift(here.probs, shift)))
+        step = scales.per_version * stale.direction(logits, local)
+        jump[start : start + size] = switch_jump(here.probs, step)
         tick()
-    return {name: Moments.concatenate(found) for name, found in parts.items()}, torch.cat(jumps)
+    return moments, jump
 
 
 def _mismatch_moments(config: OpenLoopConfig, seed: int) -> tuple[dict[str, Moments], float, float]:
     """Return the moments under each mismatch without drift, and the mean offset and worst error of the leak."""
     generator = seeded_generator(seed, _CAUSES)
-    found: dict[str, list[Moments]] = {"bf16": [], "routing flips": [], "record error": []}
-    offsets, worst = [], 0.0
+    moments = {name: Moments.empty(_CAUSE_POSITIONS) for name in ("bf16", "routing flips", "record error")}
+    offset, worst = 0.0, 0.0
     record = config.mismatch.record
-    for size in chunk_sizes(_CAUSE_POSITIONS, config.chunk):
+    for start, size in chunks(_CAUSE_POSITIONS, config.chunk):
         logits = config.base.draw(size, generator)
         trainer = torch.log_softmax(logits, -1)
         engines = {
@@ -161,15 +163,14 @@ def _mismatch_moments(config: OpenLoopConfig, seed: int) -> tuple[dict[str, Mome
         }
         for name, engine_logits in engines.items():
             engine = torch.log_softmax(engine_logits, -1)
-            found[name].append(position_moments(engine, trainer - engine))
+            moments[name].fill(start, Positions.at(engine).moments(trainer - engine))
         recorded = record_error(trainer.flatten(), scale=record, generator=generator).view_as(trainer)
-        found["record error"].append(position_moments(trainer, trainer - recorded))
+        moments["record error"].fill(start, Positions.at(trainer).moments(trainer - recorded))
         truncated, log_mass = top_p_log_probs(trainer, config.top_p)
         leak = torch.where(truncated.isfinite(), trainer - truncated - log_mass.unsqueeze(-1), 0.0)
         worst = max(worst, leak.abs().max().item())
-        offsets.append(log_mass)
-    moments = {name: Moments.concatenate(parts) for name, parts in found.items()}
-    return moments, torch.cat(offsets).mean().item(), worst
+        offset += log_mass.sum().item() / _CAUSE_POSITIONS
+    return moments, offset, worst
 
 
 def _budget(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from entr_lab.sim.logits import entropy
 
-__all__ = ["GROUPS", "Moments", "OutlierCell", "position_moments"]
+__all__ = ["GROUPS", "Moments", "OutlierCell", "Positions"]
 
 _CONFIDENT: Final = 0.1
 """Below this H (nats) a position counts as confident."""
@@ -40,6 +40,9 @@ class OutlierCell:
     """Mean |δ|/√H within the group: ENTR's score without its floor ε."""
 
 
+_COLUMNS: Final = ("entropy", "square", "absolute", "dominant_prob", "dominant_absolute")
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Moments:
@@ -57,10 +60,24 @@ class Moments:
     """Its share of E_μ|δ|."""
 
     @staticmethod
+    def empty(positions: int) -> Moments:
+        """Return room for moments, to be filled chunk by chunk.
+
+        Small results that outlive a chunk, allocated between its large temporaries, would keep the allocator from
+        reusing the temporaries' memory: gigabytes on glibc before 2.38.
+        """
+        return Moments(*torch.empty(len(_COLUMNS), positions, dtype=torch.float64))
+
+    def fill(self, start: int, part: Moments) -> None:
+        """Copy the moments of neighbouring positions to `start` and after."""
+        for name in _COLUMNS:
+            column: Tensor = getattr(part, name)
+            getattr(self, name)[start : start + len(column)] = column
+
+    @staticmethod
     def concatenate(parts: Sequence[Moments]) -> Moments:
         """Join moments of different positions."""
-        names = ("entropy", "square", "absolute", "dominant_prob", "dominant_absolute")
-        return Moments(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+        return Moments(*(torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
     @property
     def rms(self) -> float:
@@ -90,20 +107,31 @@ class Moments:
         )
 
 
-def position_moments(log_probs: Tensor, delta: Tensor) -> Moments:
-    """Return the moments of δ under μ, by enumeration of the vocabulary.
+@final
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """What the moments of several causes share at the same positions; build it with `at`."""
 
-    Args:
-        log_probs: log μ, `[N, V]` float64.
-        delta: δ(y) for every token, `[N, V]`.
-    """
-    probs = log_probs.exp()
-    weighted = probs * delta.abs()
-    likeliest = log_probs.argmax(-1, keepdim=True)
-    return Moments(
-        entropy=entropy(log_probs),
-        square=(weighted * delta.abs()).sum(-1),
-        absolute=weighted.sum(-1),
-        dominant_prob=probs.gather(-1, likeliest).squeeze(-1),
-        dominant_absolute=weighted.gather(-1, likeliest).squeeze(-1),
-    )
+    probs: Tensor
+    """μ, `[N, V]` float64."""
+    entropy: Tensor
+    """H, `[N]`."""
+    likeliest: Tensor
+    """Token id of the largest μ, `[N, 1]`."""
+
+    @staticmethod
+    def at(log_probs: Tensor) -> Positions:
+        """Take μ from its logarithm, `[N, V]` float64."""
+        return Positions(log_probs.exp(), entropy(log_probs), log_probs.argmax(-1, keepdim=True))
+
+    def moments(self, delta: Tensor) -> Moments:
+        """Return the moments of δ(y), `[N, V]`, over y ~ μ, by enumeration of the vocabulary."""
+        size = delta.abs()
+        weighted = self.probs * size
+        return Moments(
+            entropy=self.entropy,
+            square=torch.linalg.vecdot(weighted, size),
+            absolute=weighted.sum(-1),
+            dominant_prob=self.probs.gather(-1, self.likeliest).squeeze(-1),
+            dominant_absolute=weighted.gather(-1, self.likeliest).squeeze(-1),
+        )

@@ -15,7 +15,7 @@ from entr_lab.sim.logits import BaseLogits, entropy, log_ratio_of_shift, sample_
 from entr_lab.sim.mismatch import Mismatch
 from entr_lab.tokens import TokenBatch
 
-__all__ = ["TokenSource", "chunk_sizes"]
+__all__ = ["TokenSource", "chunks"]
 
 _SEQUENCE: Final = 64
 """Tokens of a trajectory; only its advantage is shared, positions are independent."""
@@ -23,10 +23,10 @@ _GROUP: Final = 8
 """Trajectories of a prompt."""
 
 
-def chunk_sizes(total: int, chunk: int) -> list[int]:
-    """Return sizes of at most `chunk` that add up to `total`: what bounds the memory of `[N, V]` tensors."""
+def chunks(total: int, chunk: int) -> list[tuple[int, int]]:
+    """Return (start, size) of pieces of at most `chunk` that cover `total`: what bounds `[N, V]` memory."""
     check_range("chunk", chunk, low=1)
-    return [min(chunk, total - start) for start in range(0, total, chunk)]
+    return [(start, min(chunk, total - start)) for start in range(0, total, chunk)]
 
 
 @final
@@ -39,7 +39,7 @@ class TokenSource:
     scale_per_version: float
     """Scale of the drift after one version; it grows in proportion to the lag."""
     mismatch: Mismatch
-    chunk: int = 1024
+    chunk: int = 256
     """Positions held at once, each with a row of logits."""
 
     def draw(
@@ -61,11 +61,11 @@ class TokenSource:
             tick: called after each chunk.
         """
         check_range("tokens", tokens, low=1)
-        parts = []
-        for size in chunk_sizes(tokens, self.chunk):
-            parts.append(self._columns(size, lags, generator))
+        columns = torch.empty(2 + len(lags), tokens)
+        for start, size in chunks(tokens, self.chunk):
+            columns[:, start : start + size] = torch.stack(self._columns(size, lags, generator))
             tick()
-        logp_mu, entropy_mu, *logp_pi = (torch.cat(column).float() for column in zip(*parts, strict=True))
+        logp_mu, entropy_mu, *logp_pi = columns
         sequence = torch.arange(tokens) // _SEQUENCE
         sign = 2.0 * torch.randint(2, (int(sequence[-1]) + 1,), generator=generator) - 1.0
         return {
@@ -83,9 +83,12 @@ class TokenSource:
         }
 
     def _columns(self, size: int, lags: Sequence[int], generator: torch.Generator) -> list[Tensor]:
-        """Return log μ as recorded, H, and log π for each lag; `[size]` each, float64."""
-        logits = self.base.draw(size, generator)
-        direction = self.drift.direction(logits, generator)
+        """Return log μ as recorded, H, and log π for each lag; `[size]` each.
+
+        float32 throughout, as engines and trainers compute log-probabilities: 1e-6 nats, far below bf16's 4e-2.
+        """
+        logits = self.base.draw(size, generator).float()
+        direction = self.drift.direction(logits, generator).float()
         engine = torch.log_softmax(self.mismatch.engine_logits(logits, generator), -1)
         engine_probs = engine.exp()
         index = sample_tokens(engine_probs, generator)

@@ -30,7 +30,7 @@ from entr_lab.sim.open_loop_result import (
 from entr_lab.sim.open_loop_seed import PARTS, Cell, Scales, SeedTables, drift_scales, observe
 from entr_lab.sim.outliers import GROUPS, Moments
 from entr_lab.sim.scaling import Estimate, fit_slope, seed_estimate
-from entr_lab.sim.synthetic import chunk_sizes
+from entr_lab.sim.synthetic import chunks
 
 __all__ = ["OpenLoopConfig", "OpenLoopResult", "run_open_loop"]
 
@@ -59,7 +59,7 @@ def run_open_loop(
     for seed in seeds:
         check_range("seed", seed, low=0)
     sizes = (config.positions, config.calibration_tokens, config.later_tokens, config.later_tokens)
-    total = len(seeds) * sum(len(chunk_sizes(size, config.chunk)) for size in sizes)
+    total = len(seeds) * sum(len(chunks(size, config.chunk)) for size in sizes)
     done = 0
 
     def tick() -> None:

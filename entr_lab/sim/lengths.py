@@ -131,10 +131,11 @@ class Workload:
             return np.ones((groups, size), dtype=np.int64)
         return np.minimum(rng.geometric(1.0 / self.turns, (groups, size)), self.max_turns)
 
-    def mean_length(self) -> float:
-        """Return the mean response length after the cap, in tokens, by quadrature over the quantile function."""
+    def moments(self) -> tuple[float, float]:
+        """Return E[L] and E[L²] of the capped response length, in tokens and tokens², by quadrature."""
         nodes = (np.arange(20_000) + 0.5) / 20_000
-        return float(np.clip(self.lengths.quantile(ndtri(nodes)), 1, self.cap).mean())
+        lengths = np.clip(self.lengths.quantile(ndtri(nodes)), 1, self.cap)
+        return float(lengths.mean()), float((lengths**2).mean())
 
 
 def wait_times(rng: np.random.Generator, mean: float, cv: float, size: int) -> Floats:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from entr_lab.errors import check_range
 from entr_lab.pipeline.versions import VersionSpan
@@ -98,8 +98,9 @@ class SyncCosts:
 class Rollout:
     """One trajectory on its way through a generator."""
 
+    ticket: int
+    """The pipeline's number of this start of the rollout."""
     group: int
-    index: int
     tokens: int
     """Response tokens in all."""
     left: int
@@ -112,6 +113,10 @@ class Rollout:
     """Turns that remain, this one included."""
     started: float = 0.0
     """When it was dispatched, in seconds."""
+    entered: float = 0.0
+    """When it came to its engine for the present turn, in seconds."""
+    answers: int = 0
+    """Tokens of tool answers in its context."""
     engine: int = -1
     spans: list[VersionSpan] = field(default_factory=list)
     """Versions of the tokens of the turns that have ended."""
@@ -127,8 +132,8 @@ class Engine:
     """
 
     __slots__ = (
-        "_base", "_kv", "_order", "_prefill", "_slots", "admitting", "context", "epoch", "index", "marks", "running",
-        "time", "v", "versions", "waiting",
+        "_base", "_kv", "_order", "_prefill", "_slots", "admitting", "context", "epoch", "index", "load", "marks",
+        "running", "time", "v", "versions", "waiting",
     )  # fmt: skip
 
     def __init__(self, index: int, costs: EngineCosts, version: int = 0) -> None:
@@ -144,15 +149,12 @@ class Engine:
         self.context = 0.0
         self.epoch = 0
         self.admitting = True
+        self.load = 0
+        """Rollouts running or waiting here."""
         self.running: list[tuple[float, int, Rollout]] = []
         self.waiting: deque[Rollout] = deque()
         self.marks: list[float] = []
         self.versions: list[int] = [version]
-
-    @property
-    def load(self) -> int:
-        """Rollouts running or waiting here."""
-        return len(self.running) + len(self.waiting)
 
     def advance(self, now: float) -> None:
         """Bring the attained service up to `now` (s); a stalled engine attains none."""
@@ -179,6 +181,8 @@ class Engine:
         """Take in a rollout: it runs at once if a slot is free and the engine admits, else waits in order."""
         self.advance(now)
         rollout.engine = self.index
+        rollout.entered = now
+        self.load += 1
         if self.admitting and not self.waiting and len(self.running) < self._slots:
             self._start(rollout)
             self.epoch += 1
@@ -187,14 +191,17 @@ class Engine:
 
     def complete(self, now: float) -> Rollout:
         """End the turn that `next_completion` announced for `now`; a waiting rollout takes its slot."""
-        v_end, _, rollout = heappop(self.running)
-        batch = len(self.running) + 1
+        running = self.running
+        batch = len(running)
+        v_end, _, rollout = heappop(running)
         self.context += batch * (v_end - self.v) - rollout.context - rollout.left
         self.v, self.time = v_end, now
         self._record(rollout, rollout.left)
-        if not self.running:
+        self.load -= 1
+        if batch == 1:
             self.context = 0.0  # forget the rounding of a busy period
-        self._fill()
+        if self.waiting:
+            self._fill()
         self.epoch += 1
         return rollout
 
@@ -225,12 +232,30 @@ class Engine:
         lost.extend(self.waiting)
         self.running.clear()
         self.waiting.clear()
+        self.load = 0
         self.context = 0.0
         self.marks.clear()
         self.versions = self.versions[-1:]
         self.time = max(self.time, now) + repair
         self.epoch += 1
         return lost
+
+    def stop(self, now: float, rollout: Rollout) -> None:
+        """Give up a rollout that runs or waits here; nothing happens if it is elsewhere."""
+        self.advance(now)
+        if rollout in self.waiting:
+            self.waiting.remove(rollout)
+            self.load -= 1
+        for position, (v_end, _, running) in enumerate(self.running):
+            if running is rollout:
+                self.context -= rollout.context + rollout.left - (v_end - self.v)
+                self.running[position] = self.running[-1]
+                self.running.pop()
+                heapify(self.running)
+                self.load -= 1
+                self._fill()
+                self.epoch += 1
+                return
 
     def _fill(self) -> None:
         while self.waiting and self.admitting and len(self.running) < self._slots:
@@ -247,6 +272,9 @@ class Engine:
     def _record(self, rollout: Rollout, tokens: int) -> None:
         """Append to the rollout's spans those of a turn of `tokens` tokens that ends now."""
         spans = rollout.spans
+        if not spans and rollout.first_mark == len(self.marks):
+            spans.append(VersionSpan(self.versions[-1], 0, tokens))
+            return
         first = spans[-1][2] if spans else 0
         done = first
         for mark in range(rollout.first_mark, len(self.marks)):

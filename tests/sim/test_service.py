@@ -14,14 +14,14 @@ from entr_lab.sim.service import Engine, EngineCosts, Rollout, SyncCosts, Traine
 
 
 def rollout(tokens: int, context: int = 0, prefill: int = 0, index: int = 0) -> Rollout:
-    return Rollout(group=0, index=index, tokens=tokens, left=tokens, context=context, prefill=prefill)
+    return Rollout(ticket=index, group=0, tokens=tokens, left=tokens, context=context, prefill=prefill)
 
 
 def drain(engine: Engine) -> list[tuple[float, int]]:
-    """Completion times and rollout indices, in order."""
+    """Completion times and tickets, in order."""
     done = []
     while math.isfinite(time := engine.next_completion()):
-        done.append((time, engine.complete(time).index))
+        done.append((time, engine.complete(time).ticket))
     return done
 
 
@@ -61,7 +61,7 @@ def test_completions_agree_with_the_stepped_twin(raw: list[tuple[int, int, int]]
     for index, (time, tokens, ctx) in enumerate(arrivals):
         while engine.next_completion() <= time:
             now = engine.next_completion()
-            got[engine.complete(now).index] = now
+            got[engine.complete(now).ticket] = now
         engine.arrive(time, rollout(tokens, ctx, index=index))
     got |= {index: time for time, index in drain(engine)}
     expected = stepped(arrivals, costs, step=2e-3)
@@ -112,7 +112,7 @@ def test_versions_are_read_off_the_marks() -> None:
     spans = {}
     while math.isfinite(time := engine.next_completion()):
         done = engine.complete(time)
-        spans[done.index] = (time, done.spans)
+        spans[done.ticket] = (time, done.spans)
     assert spans == {0: (10.5, [(3, 0, 4), (4, 4, 8), (6, 8, 10)]), 1: (12.5, [(4, 0, 2), (6, 2, 6)])}
 
 
@@ -153,7 +153,7 @@ def test_a_failure_loses_all_on_board_and_takes_its_repair() -> None:
     engine = Engine(0, EngineCosts.linear(1.0, 0.0, slots=1))
     for index in range(3):
         engine.arrive(0.0, rollout(4, index=index))
-    assert [lost.index for lost in engine.fail(2.0, repair=10.0)] == [0, 1, 2]
+    assert [lost.ticket for lost in engine.fail(2.0, repair=10.0)] == [0, 1, 2]
     engine.arrive(3.0, rollout(4, index=9))
     assert drain(engine) == [(16.0, 9)]
 
@@ -169,7 +169,7 @@ def test_the_mean_sojourn_of_poisson_arrivals_is_that_of_processor_sharing() -> 
     for index in range(count):
         while engine.next_completion() <= arrivals[index]:
             now = engine.next_completion()
-            ends[engine.complete(now).index] = now
+            ends[engine.complete(now).ticket] = now
         engine.arrive(float(arrivals[index]), rollout(int(lengths[index]), index=index))
     for time, index in drain(engine):
         ends[index] = time
@@ -207,3 +207,29 @@ def test_a_second_turn_continues_the_spans_of_the_first() -> None:
     engine.arrive(6.0, job)
     engine.update(7.0, 6, stall=0.0, recompute_kv=False)
     assert engine.complete(engine.next_completion()).spans == [(5, 0, 5), (6, 5, 8)]
+
+
+@pytest.mark.parametrize("given_up", [0, 1, 2, 7])
+def test_stopping_a_rollout_leaves_the_others_as_if_it_had_only_been_there_so_long(given_up: int) -> None:
+    costs = EngineCosts.linear(0.5, 0.25, slots=2, kv=0.01)
+    engine = Engine(0, costs)
+    jobs = [rollout(20, context=5, index=0), rollout(30, context=9, index=1), rollout(10, context=3, index=2)]
+    for job in jobs:
+        engine.arrive(0.0, job)
+    stranger = rollout(4, index=7)
+    engine.stop(6.0, jobs[given_up] if given_up < 3 else stranger)
+    left = {ticket for _, ticket in drain(engine)}
+    assert left == {0, 1, 2} - {given_up}
+    assert engine.context == 0.0
+
+
+def test_a_stopped_rollout_takes_its_context_along() -> None:
+    engine = Engine(0, EngineCosts((0.0, 1.0, 1.0), kv=0.5, prefill=0.0))
+    keep, drop = rollout(20, context=4, index=0), rollout(50, context=8, index=1)
+    engine.arrive(0.0, keep)
+    engine.arrive(0.0, drop)
+    engine.advance(30.0)
+    attained = engine.v
+    engine.stop(30.0, drop)
+    assert engine.context == pytest.approx(4 + attained)
+    assert [job.ticket for _, _, job in engine.running] == [0]

@@ -1,0 +1,158 @@
+"""What the time level counts while it runs, and the record that a run returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from entr_lab.pipeline.decisions import Batch
+from entr_lab.sim.idle import Segment
+from entr_lab.sim.schedule import Steps, steps_of
+
+__all__ = ["Area", "StalenessTally", "TimeResult", "mean_of", "quantile_of"]
+
+
+def mean_of(counts: Mapping[int, int]) -> float:
+    """Return the mean of a histogram `{value: count}`; 0 if it is empty."""
+    total = sum(counts.values())
+    return sum(value * count for value, count in counts.items()) / total if total else 0.0
+
+
+def quantile_of(counts: Mapping[int, int], share: float) -> int:
+    """Return the smallest value with at least `share` of the counts at or below it; 0 if the histogram is empty."""
+    wanted, seen = share * sum(counts.values()), 0
+    for value in sorted(counts):
+        seen += counts[value]
+        if seen >= wanted:
+            return value
+    return 0
+
+
+@dataclass(slots=True)
+class Area:
+    """Time integral of an integer that jumps, for time averages."""
+
+    value: int = 0
+    largest: int = 0
+    total: float = 0.0
+    since: float = 0.0
+
+    def change(self, now: float, step: int) -> None:
+        """Add `step` at `now` (s)."""
+        self.total += self.value * (now - self.since)
+        self.since = now
+        self.value += step
+        if self.value > self.largest:
+            self.largest = self.value
+
+    def mean(self, now: float) -> float:
+        """Return the time average from 0 to `now` (s)."""
+        return (self.total + self.value * (now - self.since)) / now if now > 0 else 0.0
+
+
+@dataclass(slots=True)
+class StalenessTally:
+    """Lags of everything that was trained on, and a sample of it as step functions.
+
+    Attributes:
+        inter: trajectories by inter lag.
+        intra: trajectories by intra lag.
+        token: tokens by staleness.
+        sample: step functions of up to `per_batch` trajectories of each batch, spread evenly over it.
+    """
+
+    per_batch: int = 0
+    inter: Counter[int] = field(default_factory=Counter)
+    intra: Counter[int] = field(default_factory=Counter)
+    token: Counter[int] = field(default_factory=Counter)
+    sample: list[Steps] = field(default_factory=list)
+
+    def add(self, batch: Batch) -> int:
+        """Count a batch that is trained from its target version; returns its tokens."""
+        target = batch.target_version
+        inter, intra, token = self.inter, self.intra, self.token
+        tokens = 0
+        for group in batch.groups:
+            for trajectory in group.done:
+                spans = trajectory.spans
+                last = spans[-1][0]
+                inter[target - last] += 1
+                intra[last - spans[0][0]] += 1
+                for version, start, stop in spans:
+                    token[target - version] += stop - start
+                    tokens += stop - start
+        if self.per_batch:
+            everyone = [trajectory for group in batch.groups for trajectory in group.done]
+            stride = max(1, len(everyone) // self.per_batch)
+            chosen = everyone[::stride][: self.per_batch]
+            self.sample += [steps_of(trajectory.spans, target) for trajectory in chosen]
+        return tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TimeResult:
+    """One run of the time level.
+
+    Rates and staleness leave out the first `warm_up` steps; the accounts cover the whole run and sum to `seconds`.
+
+    Attributes:
+        plan: name of the plan.
+        mode: its protocol mode.
+        steps: trainer steps (batches) that were made.
+        seconds: virtual wall-clock of the run.
+        warm_up: steps left out of the rates.
+        seconds_per_step: mean time between two published versions.
+        tokens_per_second: trained response tokens per second.
+        tokens_per_gpu_second: the same per GPU of the plan.
+        accounts: seconds by state, for every resource; each sums to `seconds`.
+        generator_busy: share of generator time that decodes.
+        generator_fill: mean number of running sequences while a generator decodes.
+        trainer_busy: share of the trainer's time that trains.
+        inter: trained trajectories by inter lag, in versions.
+        intra: trained trajectories by intra lag.
+        token_staleness: trained tokens by staleness.
+        queue_mean: time average of finished groups that wait for the trainer; `queue_max` is the most.
+        in_flight_mean: time average of rollouts between dispatch and completion.
+        rollout_seconds: mean time from dispatch to completion of a finished rollout.
+        rollouts: finished rollouts.
+        groups_dropped: groups given up, by reason.
+        rollouts_lost: starts that came to nothing, by reason.
+        events: events fired; the simulator's cost.
+        sample: step functions of trained trajectories, for a schedule.
+        timeline: stretches by resource, if they were asked for.
+    """
+
+    plan: str
+    mode: str
+    steps: int
+    seconds: float
+    warm_up: int
+    seconds_per_step: float
+    tokens_per_second: float
+    tokens_per_gpu_second: float
+    accounts: dict[str, dict[str, float]]
+    generator_busy: float
+    generator_fill: float
+    trainer_busy: float
+    inter: dict[int, int]
+    intra: dict[int, int]
+    token_staleness: dict[int, int]
+    queue_mean: float
+    queue_max: int
+    in_flight_mean: float
+    rollout_seconds: float
+    rollouts: int
+    groups_dropped: dict[str, int]
+    rollouts_lost: dict[str, int]
+    events: int
+    sample: tuple[Steps, ...]
+    timeline: dict[str, tuple[Segment, ...]]
+
+    def idle(self, kind: str) -> dict[str, float]:
+        """Return seconds by state over all resources whose name starts with `kind` ("generator", "trainer")."""
+        total: Counter[str] = Counter()
+        for name, seconds in self.accounts.items():
+            if name.startswith(kind):
+                total.update(seconds)
+        return dict(total)

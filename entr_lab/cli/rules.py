@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ __all__ = ["rules"]
 
 def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List keep rules and methods: inequality, defaults, scope, needs, source."""
+    from math import inf
+
+    from rich import box
     from rich.table import Table
 
     from entr_lab.cli.common import console, strict_json
@@ -36,27 +39,25 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
         }
         print(strict_json(data))
         return
-    table = Table(title="Keep rules: a token is kept iff", title_justify="left")
-    for header in ("rule", "keeps iff", "defaults", "scope", "needs", "source"):
-        table.add_column(header, overflow="fold")
-    for rule in found:
-        needs = ", ".join(sorted(rule.needs)) or "–"
-        defaults = repr(rule).partition("(")[2].rstrip(")")
-        table.add_row(rule.name, rule.inequality, defaults, rule.scope.value, needs, rule.reference)
     screen = console()
+    table = Table(
+        title="Keep rules: a token is kept iff", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 1, 0)
+    )
+    for header in ("rule", "keeps iff, defaults", "scope, needs, source"):
+        table.add_column(header, no_wrap=header == "rule", overflow="fold")
+    for rule in found:
+        needs = ", ".join(sorted(rule.needs)) or "log-ratio only"
+        defaults = repr(rule).partition("(")[2].rstrip(")")
+        table.add_row(rule.name, f"{rule.inequality}\n{defaults}", f"{rule.scope.value}; {needs}\n{rule.reference}")
     screen.print(table)
-    table = Table(title="Methods: a rule with its anchor, weight, surrogate and denominator", title_justify="left")
-    for header in ("method", "what", "rule", "anchor", "weight", "surrogate", "denominator"):
-        table.add_column(header, overflow="fold")
+    table = Table(title="Methods", padding=0, **layout)
+    for header in ("method", "what", "anchor", "weight"):
+        table.add_column(header, no_wrap=header == "method", overflow="fold")
     for method, line in methods:
-        weight = method.weight.kind.value + (f" {method.weight.cap:g}" if method.weight.kind == "truncated" else "")
-        table.add_row(
-            method.name,
-            line,
-            method.rule.name,
-            method.anchor.value,
-            weight,
-            method.surrogate.name,
-            method.reduction.denominator.value,
-        )
+        weight = method.weight.kind.value + (f" {method.weight.cap:g}" if method.weight.cap < inf else "")
+        table.add_row(method.name, line, method.anchor.value, weight)
     screen.print(table)
+    shared = methods[0][0]
+    screen.print(
+        f"All by default: surrogate {shared.surrogate.name}, denominator {shared.reduction.denominator.value}."
+    )

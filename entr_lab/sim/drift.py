@@ -162,7 +162,10 @@ def scale_for_rms(probs: Tensor, direction: Tensor, target_rms: float) -> float:
     """
     check_range("target_rms", target_rms, low=0.0, low_open=True)
     goal = math.log(target_rms)
-    x_old, y_old = 0.0, 0.5 * math.log(_mean_square(probs, direction - (probs * direction).sum(-1, keepdim=True)))
+    variance = _mean_square(probs, direction - (probs * direction).sum(-1, keepdim=True))
+    if variance == 0:
+        raise ConfigError("this drift moves all logits of a position alike, so that δ is 0; choose another model.")
+    x_old, y_old = 0.0, 0.5 * math.log(variance)
     x = goal - y_old  # where the first-order law, a line of slope 1 through (0, y_old), meets the goal
     for _ in range(_SECANT_STEPS):
         y = 0.5 * math.log(_mean_square(probs, log_ratio_of_shift(probs, math.exp(x) * direction)))

@@ -1,0 +1,77 @@
+"""The processes of one trainer: who I am, how sums are taken over all, how a model is sharded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from entr_lab.errors import EngineError
+
+__all__ = ["World", "full_tensor", "shard"]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One process of a trainer of `size` processes.
+
+    With more than one, `torch.distributed` must have been initialised before.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def current(cls) -> World:
+        """Return the place of this process in the initialised process group, or a world of one."""
+        if not torch.distributed.is_initialized():
+            return cls()
+        return cls(torch.distributed.get_rank(), torch.distributed.get_world_size())
+
+    def reduce(self, total: Tensor) -> Tensor:
+        """Return the elementwise sum over all processes; what rules and denominators call."""
+        if self.size == 1:
+            return total
+        summed = total.detach().clone()
+        torch.distributed.all_reduce(summed)
+        return summed
+
+    def gather(self, columns: Tensor, lengths: list[int]) -> list[Tensor]:
+        """Return every process's `[C, n]` columns; `lengths` gives n of each, known beforehand."""
+        if self.size == 1:
+            return [columns]
+        padded = columns.new_zeros(columns.shape[0], max(lengths))
+        padded[:, : columns.shape[1]] = columns
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        torch.distributed.all_gather(parts, padded)
+        return [part[:, :length] for part, length in zip(parts, lengths, strict=True)]
+
+
+def shard(scorer: nn.Module, layers: nn.ModuleList, device: torch.device) -> None:
+    """Shard parameters, gradients and optimiser state over all processes (FSDP2), layer by layer.
+
+    Losses carry global denominators already, so gradients are summed over processes, not averaged.
+
+    Raises:
+        EngineError: the installed torch cannot do it.
+    """
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+    except ImportError:
+        raise EngineError("sharded training needs torch >= 2.6; upgrade torch or set trainer.processes = 1.") from None
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(scorer, mesh=mesh)
+    for module in scorer.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+
+
+def full_tensor(value: Any) -> Tensor:
+    """Return a tensor whole and detached, gathered from all processes where it is sharded (a collective call)."""
+    whole: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return whole.detach()

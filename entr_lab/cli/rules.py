@@ -40,9 +40,8 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
         print(strict_json(data))
         return
     screen = console()
-    table = Table(
-        title="Keep rules: a token is kept iff", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 1, 0)
-    )
+    layout: dict[str, Any] = {"title_justify": "left", "box": box.SIMPLE_HEAD}
+    table = Table(title="Keep rules: a token is kept iff", padding=(0, 0, 1, 0), **layout)
     for header in ("rule", "keeps iff, defaults", "scope, needs, source"):
         table.add_column(header, no_wrap=header == "rule", overflow="fold")
     for rule in found:
@@ -58,6 +57,5 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
         table.add_row(method.name, line, method.anchor.value, weight)
     screen.print(table)
     shared = methods[0][0]
-    screen.print(
-        f"All by default: surrogate {shared.surrogate.name}, denominator {shared.reduction.denominator.value}."
-    )
+    denominator = shared.reduction.denominator.value
+    screen.print(f"All by default: surrogate {shared.surrogate.name}, denominator {denominator}.")

@@ -10,7 +10,7 @@ import numpy as np
 
 from entr_lab.errors import check_range
 from entr_lab.theory.envelope import LN2, envelope
-from entr_lab.theory.scalars import Array, ArrayLike, Bool, binary_kl
+from entr_lab.theory.scalars import Array, ArrayLike, Bool
 
 __all__ = [
     "amplification_bound",
@@ -81,11 +81,14 @@ def keep_kpop(logp_mu: ArrayLike, logp_pi: ArrayLike, *, threshold: float, floor
     The clamp is part of the rule: two probabilities below the floor are at distance 0 whatever their ratio.
     Source: KPop.
     """
-    check_range("floor", floor, low=0.0, high=0.5)
-    with np.errstate(divide="ignore"):
-        low, high = np.log(floor), np.log1p(-floor)
-    pi, mu = np.clip(np.asarray(logp_pi, np.float64), low, high), np.clip(np.asarray(logp_mu, np.float64), low, high)
-    return np.asarray(np.maximum(binary_kl(pi, mu), binary_kl(mu, pi)) <= threshold)
+    check_range("floor", floor, low=0.0, low_open=True, high=0.5)
+    low, high = np.log(floor), np.log1p(-floor)
+    lp, lq = np.clip(np.asarray(logp_pi, np.float64), low, high), np.clip(np.asarray(logp_mu, np.float64), low, high)
+    p, q = np.exp(lp), np.exp(lq)
+    # The sum of two opposite terms is exact to 1e-16 in absolute terms, which is what a comparison with φ needs.
+    x, y = lp - lq, np.log1p(-p) - np.log1p(-q)
+    one, other = p * (x - y) + y, q * (y - x) - y
+    return np.asarray(np.maximum(one, other) <= threshold)
 
 
 def keep_entr(delta: ArrayLike, scale: ArrayLike, *, tau: float, eps: float) -> Bool:

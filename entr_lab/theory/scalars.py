@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import xlog1py, xlogy
 
-__all__ = ["Array", "ArrayLike", "Bool", "binary_entropy", "binary_kl", "g", "phi", "xexp"]
+__all__ = ["Array", "ArrayLike", "Bool", "binary_entropy", "g", "phi", "xexp"]
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Bool: TypeAlias = npt.NDArray[np.bool_]
@@ -59,37 +59,3 @@ def binary_entropy(q: ArrayLike) -> Array:
     """h_b(q) in nats for q ∈ [0, 1], with h_b(0) = h_b(1) = 0; any shape."""
     q = np.asarray(q, dtype=np.float64)
     return np.asarray(-xlogy(q, q) - xlog1py(1.0 - q, -q))
-
-
-def binary_kl(log_p: ArrayLike, log_q: ArrayLike) -> Array:
-    """Binary KL divergence D_B(p‖q) from the log-probabilities of one token; ≥ 0; shapes broadcast.
-
-    D_B = p log(p/q) + (1−p) log((1−p)/(1−q)), with log(1−p) = log(−expm1(log p)), so a probability near one loses
-    nothing. The two terms nearly cancel for p ≈ q; the sum is taken as p g(−x) per atom. Source: KPop's score.
-    """
-    log_p, log_q = np.broadcast_arrays(np.asarray(log_p, np.float64), np.asarray(log_q, np.float64))
-    with np.errstate(invalid="ignore"):
-        x = np.where(log_p == log_q, 0.0, log_p - log_q)
-    rest_p, rest_q = _log_complement(log_p), _log_complement(log_q)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # log((1−p)/(1−q)) = log1p(−q expm1(x)/(1−q)): both complements round alike when p ≈ q.
-        shift = -np.exp(log_q - rest_q) * np.expm1(x)
-        y = np.where(np.abs(shift) < 0.5, np.log1p(np.where(np.abs(shift) < 0.5, shift, 0.0)), rest_p - rest_q)
-    return np.asarray(_atom(log_p, log_q, x) + _atom(rest_p, rest_q, np.where(x == 0.0, 0.0, y)))
-
-
-def _atom(log_p: Array, log_q: Array, x: Array) -> Array:
-    """p x − p + q = p g(−x) ≥ 0 for x = log(p/q), one atom's share of a KL divergence."""
-    p, q = np.exp(log_p), np.exp(log_q)
-    near = np.abs(x) <= 1.0
-    with np.errstate(invalid="ignore"):
-        far = np.where(p > 0, p * x, 0.0) - p + q
-    return np.asarray(np.where(near, p * g(np.where(near, -x, 0.0)), np.maximum(far, 0.0)))
-
-
-def _log_complement(log_p: Array) -> Array:
-    """log(1 − p) from log p ≤ 0, by expm1 below −log 2 and log1p above."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(
-            np.where(log_p > -0.6931, np.log(-np.expm1(np.minimum(log_p, 0.0))), np.log1p(-np.exp(log_p)))
-        )

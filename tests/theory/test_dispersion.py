@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from theory_strategies import log_distributions
 
 from entr_lab.errors import ShapeError
 from entr_lab.theory import dispersion as dp
 from entr_lab.theory.divergence import normalise, variance
+from tests.theory_strategies import log_distributions
 
 
 @given(log_distributions())

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 from hypothesis import assume, given
-from theory_strategies import log_distributions, positions
 
 from entr_lab.errors import RangeError
 from entr_lab.theory import divergence as dv
 from entr_lab.theory.scalars import g
+from tests.theory_strategies import log_distributions, positions
 
 
 def exact_position(logp, drift, bits=300):

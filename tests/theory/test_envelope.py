@@ -7,13 +7,13 @@ import pytest
 from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_strategies import log_distributions, positions
 
 from entr_lab.errors import RangeError
 from entr_lab.theory import envelope as ev
 from entr_lab.theory.dispersion import drift_range, entropy
 from entr_lab.theory.divergence import variance
 from entr_lab.theory.scalars import binary_entropy
+from tests.theory_strategies import log_distributions, positions
 
 ENTROPIES = [1e-300, 1e-100, 1e-12, 1e-3, 0.1, 0.3, 0.4999, 0.5, 0.5001, 0.65, 0.69, 0.6931471]
 

@@ -7,12 +7,12 @@ import pytest
 from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_strategies import positions
 
 from entr_lab.theory import extremes as ex
 from entr_lab.theory.dispersion import drift_range, entropy
 from entr_lab.theory.divergence import second_moment, tilt, variance
 from entr_lab.theory.envelope import inverse_binary_entropy
+from tests.theory_strategies import positions
 
 
 @given(st.floats(1e-300, 0.5), st.floats(1e-6, 700.0))

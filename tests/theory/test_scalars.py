@@ -6,7 +6,7 @@ from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entr_lab.theory.scalars import binary_entropy, binary_kl, g, phi, xexp
+from entr_lab.theory.scalars import binary_entropy, g, phi, xexp
 
 
 @pytest.fixture(autouse=True)
@@ -55,20 +55,6 @@ def test_binary_entropy(q):
 def test_binary_entropy_ends():
     assert binary_entropy(0.0) == 0.0
     assert binary_entropy(1.0) == 0.0
-
-
-@given(st.floats(-690, -1e-12), st.floats(-690, -1e-12))
-def test_binary_kl_matches_ball_arithmetic(lp, lq):
-    ctx.prec = 2400
-    a, b = arb(lp), arb(lq)
-    p, q = a.exp(), b.exp()
-    want = exact(p * (a - b) + (1 - p) * ((1 - p) / (1 - q)).log())
-    np.testing.assert_allclose(binary_kl(lp, lq), want, rtol=2e-11, atol=1e-320)
-
-
-def test_binary_kl_is_zero_only_at_equality():
-    assert binary_kl(-0.1, -0.1) == 0.0
-    assert binary_kl(-0.1, -0.1000001) > 0.0
 
 
 def test_xexp_overflows_silently():

@@ -21,14 +21,9 @@ def test_no_micro_batch_is_no_update() -> None:
 
 def test_masks_have_the_shapes_of_their_micro_batches() -> None:
     batch = adversarial_batch(1, 50, runs=(2,))
-    masks = keep_micro_batches(M2po(), split_runs(batch, (20, 5, 25)))
+    masks = keep_micro_batches(M2po(), [batch.block(0, 20), batch.block(20, 5), batch.block(25, 25)])
     assert [list(mask.shape) for mask in masks] == [[2, 20], [2, 5], [2, 25]]
     assert torch.equal(torch.cat(masks, dim=-1), M2po().keep(batch))
-
-
-def split_runs(batch, sizes):
-    starts = [sum(sizes[:index]) for index in range(len(sizes))]
-    return [batch.block(start, size) for start, size in zip(starts, sizes, strict=True)]
 
 
 def test_batch_scope_refuses_micro_batches_of_different_updates() -> None:

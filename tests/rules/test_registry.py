@@ -11,17 +11,19 @@ import pytest
 
 from entr_lab.errors import ConfigError, RangeError, UnknownNameError
 from entr_lab.objective import get_method, method_names
-from entr_lab.rules import RULES, Entr, Fixed, KeepRule, make_rule, registry, rule_names
+from entr_lab.rules import RULES, BoundedRule, Entr, KeepRule, Scope, make_rule, registry, rule_names
+from entr_lab.testing import check_keep_rule
+from entr_lab.tokens import Column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign(Fixed.__base__):  # type: ignore[name-defined, misc]
+class Foreign(BoundedRule):
     """A rule as another package would write it."""
 
     threshold: float = 0.3
     name: ClassVar[str] = "foreign"
-    scope = Fixed.scope
-    needs = Fixed.needs
+    scope: ClassVar[Scope] = Scope.TOKEN
+    needs: ClassVar[frozenset[Column]] = frozenset()
     reference: ClassVar[str] = "a test"
     inequality: ClassVar[str] = "|δ| ≤ c"
 
@@ -82,8 +84,6 @@ def test_a_rule_of_another_package_is_found_and_becomes_a_method(offer: Any) -> 
 
 
 def test_a_rule_of_another_package_passes_the_contract() -> None:
-    from entr_lab.testing import check_keep_rule
-
     check_keep_rule(Foreign(), seeds=[0])
 
 

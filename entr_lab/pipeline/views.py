@@ -8,7 +8,7 @@ from entr_lab.errors import ProtocolError
 from entr_lab.pipeline.audit import audit
 from entr_lab.pipeline.config import PipelineConfig
 from entr_lab.pipeline.decisions import Batch
-from entr_lab.pipeline.records import Worker
+from entr_lab.pipeline.records import Prompt, Worker
 from entr_lab.pipeline.snapshot import dump
 from entr_lab.pipeline.state import Counts, State
 
@@ -84,6 +84,17 @@ class PipelineView:
         if limit is None or not self._state.open:
             return None
         return next(iter(self._state.open.values())).opened + limit
+
+    def prompt(self, group: int) -> Prompt:
+        """Return the prompt of an open group.
+
+        Raises:
+            ProtocolError: no such group is open.
+        """
+        try:
+            return self._state.open[group].prompt
+        except KeyError:
+            raise ProtocolError(f"group {group} is not open; ask while one of its rollouts runs.") from None
 
     def running(self, worker: str) -> tuple[int, ...]:
         """Return the tickets that `worker` should be running; anything else that it runs may be stopped."""

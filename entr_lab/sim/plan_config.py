@@ -133,11 +133,19 @@ def _check_batch(batch: Batch) -> None:
 def _check_protocol(plan: Plan) -> None:
     protocol, groups, updates = plan.protocol, plan.batch.size, plan.batch.updates
     bound = protocol.max_inter + protocol.max_intra
-    if protocol.mode == "async" and (bound < updates or protocol.max_inter < updates - 1):
+    if protocol.mode == "async" and bound < updates:
         raise ConfigError(
             f"async with a staleness bound of {protocol.max_inter} + {protocol.max_intra} versions cannot overlap "
             f"anything; the nearest plan that can run has protocol.max_inter = {updates}, or mode split-sync."
         )
+    behind = (protocol.sync_every - 1) * updates
+    if protocol.mode == "async" and protocol.max_inter < behind + updates - 1:
+        raise ConfigError(
+            f"with sync_every = {protocol.sync_every} generators are up to {behind} versions behind, more than "
+            f"max_inter = {protocol.max_inter}; the nearest plan that can run has max_inter = {behind + updates - 1}."
+        )
+    if protocol.mode != "async" and protocol.sync_every != 1:
+        raise ConfigError(f"mode {protocol.mode} sends weights after every batch; set sync_every = 1, or use async.")
     if protocol.buffer_groups is not None and protocol.buffer_groups < groups:
         raise ConfigError(
             f"buffer_groups = {protocol.buffer_groups} cannot hold a batch of {groups} groups; the nearest plan that "

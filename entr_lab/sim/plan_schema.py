@@ -164,11 +164,6 @@ class Plan(_Section):
         """GPUs that train."""
         return self.gpus if self.colocated else self.gpus - self.generator_gpus
 
-    @property
-    def waits(self) -> bool:
-        """Whether a rollout can be away from its generator: in a tool, or at the reward."""
-        return self.tools.max_turns > 1 or self.tools.reward_seconds > 0
-
     def workload(self) -> Workload:
         """Return the distribution of what a group asks for."""
         return Workload(

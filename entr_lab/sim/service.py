@@ -100,7 +100,8 @@ class Rollout:
 
     ticket: int
     """The pipeline's number of this start of the rollout."""
-    group: int
+    prompt: int
+    """Number of its prompt, which its lengths are drawn by."""
     tokens: int
     """Response tokens in all."""
     left: int

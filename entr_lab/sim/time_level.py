@@ -18,10 +18,12 @@ from __future__ import annotations
 import gc
 import math
 from heapq import heappop, heappush, heapreplace
+from statistics import fmean
 
-from entr_lab.errors import ProtocolError
+from entr_lab.errors import ConfigError, ProtocolError
 from entr_lab.pipeline import Admission, Batch, Outcome, Pipeline, PipelineConfig, Prompt, Reason, Trajectory, Wait
 from entr_lab.pipeline.decisions import DropReason
+from entr_lab.pipeline.drop_bias import DropBias
 from entr_lab.pipeline.records import Group
 from entr_lab.sim.clock import VirtualClock
 from entr_lab.sim.idle import Account, on_grid
@@ -35,6 +37,8 @@ __all__ = ["pipeline_config", "simulate"]
 
 _LIMITS = frozenset({Reason.STALENESS, Reason.IN_FLIGHT, Reason.BUFFER_FULL})
 _PROMPTS = 512
+_HOPELESS = 100
+"""Batches of dropped groups, without a step between, after which a run is given up."""
 
 
 def simulate(plan: Plan, *, steps: int, seed: int = 0, sample: int = 0, timeline: bool = False) -> TimeResult:
@@ -45,7 +49,7 @@ def simulate(plan: Plan, *, steps: int, seed: int = 0, sample: int = 0, timeline
         timeline: keep the stretches of every resource.
 
     Raises:
-        ConfigError: the plan's model does not fit its generators.
+        ConfigError: the plan's model does not fit its generators, or its limits drop every group.
         ProtocolError: the plan stopped making progress, which the protocol should never allow.
     """
     return _Run(plan, steps, seed, sample, timeline).run()
@@ -89,6 +93,7 @@ class _Run:
         self.slots = engine_costs.slots
         self.clock = VirtualClock()
         self.draws = Draws(plan, seed)
+        self.drop_bias = DropBias()
         self.pipeline = Pipeline(pipeline_config(plan), closed=self._closed)
         self.engines = [Engine(index, engine_costs) for index in range(plan.generators)]
         self.names = [f"generator-{index:04d}" for index in range(plan.generators)]
@@ -104,7 +109,7 @@ class _Run:
         self.blocked = Reason.NO_PROMPTS
         self.open = True
         self.expiry_due = self.trainer_held = False
-        self.synced = 0
+        self.synced = self.dropped = 0
         self.warm, self.tally = StalenessTally(), StalenessTally(sample)
         self.published: list[float] = []
         self.trained_tokens: list[int] = []
@@ -155,8 +160,7 @@ class _Run:
                 self.blocked = Reason.IN_FLIGHT
                 break
             if not self.pipeline.prompts_left:
-                first = self.pipeline.counts.prompts
-                self.pipeline.add_prompts(Prompt(str(number)) for number in range(first, first + _PROMPTS))
+                self._add_prompts()
             # A few at a time where many run already, which unbalances the loads by a sixteenth at most.
             given = self.pipeline.dispatch(self.names[index], min(1 + load // 16, self.slots - load), now)
             if isinstance(given, Wait):
@@ -179,6 +183,14 @@ class _Run:
         if self.plan.protocol.deadline is not None:
             self._watch_deadline()
 
+    def _add_prompts(self) -> None:
+        """Add prompts; the difficulty of one is the mean length (tokens) that its rollouts ask for."""
+        first = self.pipeline.counts.prompts
+        self.pipeline.add_prompts(
+            Prompt(str(number), difficulty=fmean(self.draws.group(number)[0]))
+            for number in range(first, first + _PROMPTS)
+        )
+
     def _enter_changed(self) -> None:
         count, loads = len(self.engines), self.loads
         if len(loads) > 4 * count:  # mostly entries that no longer hold
@@ -189,11 +201,12 @@ class _Run:
         self.changed.clear()
 
     def _launch(self, trajectory: Trajectory, engine: Engine, now: float) -> None:
-        lengths, turns, _ = self.draws.group(trajectory.group)
+        number = int(self.pipeline.prompt(trajectory.group).id)
+        lengths, turns, _ = self.draws.group(number)
         tokens, prompt = lengths[trajectory.index], self.plan.lengths.prompt
         calls = min(turns[trajectory.index], tokens)
         ticket = trajectory.ticket
-        rollout = Rollout(ticket, trajectory.group, tokens, tokens // calls, prompt, prompt, calls, now)
+        rollout = Rollout(ticket, number, tokens, tokens // calls, prompt, prompt, calls, now)
         self.rollouts[ticket] = rollout
         engine.arrive(now, rollout)
 
@@ -215,9 +228,13 @@ class _Run:
         if rollout.turns > 1:
             self.clock.after(self.draws.tool_wait(), self._tool_answers, rollout)
         elif self.plan.tools.reward_seconds:
+            if self.pipeline.generated(rollout.ticket, rollout.spans, now) is not Outcome.OPEN:
+                self._settle()
             self.clock.after(self.plan.tools.reward_seconds, self._finish, rollout)
         else:
             self._finish(rollout)
+        if self.held_back[engine.index]:
+            self._try_update(engine.index)
         if self.open:
             self._feed()
         if engine.epoch == epoch + 1:  # nothing has changed it, so nothing has scheduled it
@@ -247,10 +264,11 @@ class _Run:
             return
         self.in_flight.change(now, -1)
         self.rollout_seconds += now - rollout.started
-        flat = self.draws.group(rollout.group)[2]
-        outcome = self.pipeline.complete(ticket, rollout.spans, 0.0 if flat else float(ticket & 1), now)
-        if self.held_back[rollout.engine]:
-            self._try_update(rollout.engine)
+        reward = 0.0 if self.draws.group(rollout.prompt)[2] else float(ticket & 1)
+        if self.plan.tools.reward_seconds:
+            outcome = self.pipeline.score(ticket, reward, now)
+        else:
+            outcome = self.pipeline.complete(ticket, rollout.spans, reward, now)
         if outcome is not Outcome.OPEN:
             self._settle()
             self._go_on()
@@ -269,12 +287,19 @@ class _Run:
                 if not engine.running:
                     self._mark_idle(engine.index)
         self.queue.change(now, self.pipeline.ready_groups - self.queue.value)
+        dropped = self.pipeline.counts.dropped
+        if dropped and sum(dropped.values()) - self.dropped > _HOPELESS * self.plan.batch.size:
+            worst = max(dropped, key=lambda reason: dropped[reason])
+            raise ConfigError(
+                f"the plan dropped {_HOPELESS} batches of groups ({worst}) without one trainer step; loosen the "
+                "deadline, the staleness bound or zero_variance."
+            )
 
     def _mark_idle(self, index: int) -> None:
         """Say why a generator has nothing to decode."""
         if not self.alive[index]:
             return
-        if self.plan.waits and self.pipeline.running(self.names[index]):
+        if self.plan.tools.max_turns > 1 and self.pipeline.running(self.names[index]):
             reason = "tools"
         elif self.blocked in _LIMITS:
             reason = "stragglers" if self.pipeline.training is None else "training"
@@ -340,16 +365,16 @@ class _Run:
         now = self.clock.now
         self._settle()
         self.trained_tokens.append((self.warm if batch.step < self.warm_up else self.tally).add(batch))
-        context = sum(self._context(group.id) for group in batch.groups)
+        context = sum(self._context(int(group.prompt.id)) for group in batch.groups)
         self.trainer.mark(now, "training")
         self.clock.after(self.trainer_costs.step(self.trained_tokens[-1] + context), self._trained, batch)
         self.open = True
         self._feed()
         self._mark_all_idle()
 
-    def _context(self, group: int) -> int:
+    def _context(self, prompt: int) -> int:
         """Tokens of a group that are trained over without having been sampled: prompts and tool answers."""
-        turns = self.draws.group(group)[1]
+        turns = self.draws.group(prompt)[1]
         return len(turns) * self.plan.lengths.prompt + self.plan.tools.tokens * (sum(turns) - len(turns))
 
     def _trained(self, batch: Batch) -> None:
@@ -357,6 +382,7 @@ class _Run:
         version = batch.target_version + self.plan.batch.updates
         self.pipeline.publish(version, now)
         self.published.append(now)
+        self.dropped = sum(self.pipeline.counts.dropped.values())
         if len(self.published) == self.steps:
             self.clock.stop()
             return
@@ -395,8 +421,10 @@ class _Run:
         self.changed.add(index)
         self.open = True
 
-    def _closed(self, group: Group, _: DropReason | None) -> None:
-        self.draws.forget(group.id)
+    def _closed(self, group: Group, reason: DropReason | None) -> None:
+        self.drop_bias.add(group, reason)
+        if reason is None:
+            self.draws.forget(int(group.prompt.id))
 
     # --- the record -------------------------------------------------------------------------------------------------
 
@@ -431,6 +459,7 @@ class _Run:
             rollouts=counts.finished,
             groups_dropped=dict(counts.dropped),
             rollouts_lost=dict(counts.lost),
+            drop_bias=tuple(self.drop_bias.report()),
             events=self.clock.fired,
             sample=tuple(self.tally.sample),
             timeline={account.name: tuple(account.segments) for account in (*self.accounts, self.trainer)},

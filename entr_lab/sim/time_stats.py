@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from entr_lab.pipeline.decisions import Batch
+from entr_lab.pipeline.drop_bias import Shift
 from entr_lab.sim.idle import Segment
 from entr_lab.sim.schedule import Steps, steps_of
 
@@ -118,6 +119,8 @@ class TimeResult:
         rollouts: finished rollouts.
         groups_dropped: groups given up, by reason.
         rollouts_lost: starts that came to nothing, by reason.
+        drop_bias: trained against dispatched groups; `difficulty` is the mean length that a group asks for, known
+            even of groups that were never finished.
         events: events fired; the simulator's cost.
         sample: step functions of trained trajectories, for a schedule.
         timeline: stretches by resource, if they were asked for.
@@ -145,6 +148,7 @@ class TimeResult:
     rollouts: int
     groups_dropped: dict[str, int]
     rollouts_lost: dict[str, int]
+    drop_bias: tuple[Shift, ...]
     events: int
     sample: tuple[Steps, ...]
     timeline: dict[str, tuple[Segment, ...]]

@@ -14,7 +14,7 @@ from entr_lab.sim.service import Engine, EngineCosts, Rollout, SyncCosts, Traine
 
 
 def rollout(tokens: int, context: int = 0, prefill: int = 0, index: int = 0) -> Rollout:
-    return Rollout(ticket=index, group=0, tokens=tokens, left=tokens, context=context, prefill=prefill)
+    return Rollout(ticket=index, prompt=0, tokens=tokens, left=tokens, context=context, prefill=prefill)
 
 
 def drain(engine: Engine) -> list[tuple[float, int]]:

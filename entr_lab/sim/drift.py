@@ -37,7 +37,7 @@ class Drift(Protocol):
     """A direction of the logits; an instance holds what all positions of one run share."""
 
     def direction(self, logits: Tensor, generator: torch.Generator) -> Tensor:
-        """Return D for logits `[N, V]`, same shape, float64; `generator` is the source of what is local."""
+        """Return D for logits `[N, V]`, same shape and dtype; `generator` is the source of what is local."""
         ...
 
 
@@ -48,7 +48,7 @@ class IidDrift:
 
     def direction(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """Return D, see `Drift.direction`."""
-        return normal_noise(*logits.shape, generator=generator)
+        return normal_noise(*logits.shape, generator=generator, dtype=logits.dtype)
 
 
 @final
@@ -61,7 +61,9 @@ class SharedFeatureDrift:
 
     def direction(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """Return D, see `Drift.direction`."""
-        return normal_noise(logits.shape[0], self.weight.shape[1], generator=generator) @ self.weight.T
+        width = self.weight.shape[1]
+        features = normal_noise(logits.shape[0], width, generator=generator, dtype=logits.dtype)
+        return features @ self.weight.to(logits.dtype).T
 
 
 @final
@@ -74,7 +76,8 @@ class RankOneDrift:
 
     def direction(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """Return D, see `Drift.direction`."""
-        return normal_noise(logits.shape[0], 1, generator=generator) * self.row
+        amount = normal_noise(logits.shape[0], 1, generator=generator, dtype=logits.dtype)
+        return amount * self.row.to(logits.dtype)
 
 
 @final
@@ -92,7 +95,7 @@ class LocalGradientDrift:
     def direction(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """Return D, see `Drift.direction`."""
         probs = torch.softmax(logits, -1)
-        advantage = normal_noise(logits.shape[0], self.samples, generator=generator)
+        advantage = normal_noise(logits.shape[0], self.samples, generator=generator, dtype=logits.dtype)
         tokens = sample_tokens(probs, generator, draws=self.samples)
         return (-advantage.sum(-1, keepdim=True) * probs).scatter_add_(-1, tokens, advantage)
 

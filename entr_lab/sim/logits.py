@@ -31,12 +31,12 @@ def seeded_generator(seed: int, *stream: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))
 
 
-def normal_noise(*shape: int, generator: torch.Generator) -> Tensor:
-    """Return N(0, 1) noise as float64, `shape`.
+def normal_noise(*shape: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return N(0, 1) noise, `shape`.
 
     Drawn in float32, which torch does five times faster on a CPU: noise needs no more digits.
     """
-    return torch.randn(*shape, generator=generator, dtype=torch.float32).double()
+    return torch.randn(*shape, generator=generator, dtype=torch.float32).to(dtype)
 
 
 @final
@@ -73,8 +73,8 @@ class BaseLogits:
         check_range("open_share", self.open_share, low=0.0, high=1.0)
         check_range("top_logit", self.top_logit, low=-1e4, high=1e4)
 
-    def draw(self, positions: int, generator: torch.Generator) -> Tensor:
-        """Return the logits of `positions` independent positions, `[positions, vocab]`, float64.
+    def draw(self, positions: int, generator: torch.Generator, *, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Return the logits of `positions` independent positions, `[positions, vocab]`.
 
         They are drawn in float32, several times faster on a CPU; what is drawn is then exact by definition.
         """
@@ -95,7 +95,7 @@ class BaseLogits:
         top = logits.logsumexp(-1, keepdim=True) + 3 + 0.6 * contrast
         logits.scatter_(-1, self._candidate_ids(n, generator), top - gap)
         level = self.top_logit + 2 * uniform(1) - 1
-        return logits.sub_(logits.amax(-1, keepdim=True)).div_(self.temperature).add_(level).double()
+        return logits.sub_(logits.amax(-1, keepdim=True)).div_(self.temperature).add_(level).to(dtype)
 
     def _candidate_ids(self, n: int, generator: torch.Generator) -> Tensor:
         """Return distinct token ids in random order, `[n, candidates]`, by Floyd's method."""

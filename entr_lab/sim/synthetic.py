@@ -11,7 +11,7 @@ from torch import Tensor
 
 from entr_lab.errors import check_range
 from entr_lab.sim.drift import Drift, lag_scale
-from entr_lab.sim.logits import BaseLogits, entropy, log_ratio_of_shift, sample_tokens
+from entr_lab.sim.logits import BaseLogits, entropy, sample_tokens
 from entr_lab.sim.mismatch import Mismatch
 from entr_lab.tokens import TokenBatch
 
@@ -87,8 +87,8 @@ class TokenSource:
 
         float32 throughout, as engines and trainers compute log-probabilities: 1e-6 nats, far below bf16's 4e-2.
         """
-        logits = self.base.draw(size, generator).float()
-        direction = self.drift.direction(logits, generator).float()
+        logits = self.base.draw(size, generator, dtype=torch.float32)
+        direction = self.drift.direction(logits, generator)
         engine = torch.log_softmax(self.mismatch.engine_logits(logits, generator), -1)
         engine_probs = engine.exp()
         index = sample_tokens(engine_probs, generator)
@@ -96,10 +96,8 @@ class TokenSource:
         def at(values: Tensor) -> Tensor:
             return values.gather(-1, index).squeeze(-1)
 
-        log_probs = torch.log_softmax(logits, -1)
-        probs, logp = log_probs.exp(), at(log_probs)
         columns = [self.mismatch.recorded(at(engine), generator), entropy(engine)]
         for lag in lags:
             shift = lag_scale(self.scale_per_version, lag) * direction
-            columns.append(logp + at(log_ratio_of_shift(probs, shift)) if lag else logp)
+            columns.append(at(torch.log_softmax(logits + shift, -1)))
         return columns

@@ -46,7 +46,7 @@ class Policy(StrEnum):
     """What gives way when work would become too stale."""
 
     WAIT = "wait"
-    """The trainer waits for old groups; nothing is ever dropped for staleness."""
+    """The trainer waits for old groups; nothing is given up for staleness."""
     DROP = "drop"
     """The trainer goes on; what became too stale is dropped."""
     REQUEUE = "drop-and-requeue"
@@ -93,6 +93,10 @@ class Admission:
             raise ConfigError(
                 f"async with bounds {self.max_inter} + {self.max_intra} leaves no room to overlap; "
                 f"use mode sync, or raise max_inter to {self.updates_per_batch}."
+            )
+        if self.policy is Policy.WAIT and self.on_update is OnUpdate.ABORT:
+            raise ConfigError(
+                "policy wait gives nothing up for staleness, but on_update abort does; use hold, or policy drop."
             )
         if self.mode is Mode.EXACT and self.updates_per_batch != 1:
             raise ConfigError("mode exact needs updates_per_batch = 1: with more, one batch has several lags.")

@@ -61,7 +61,7 @@ def _bounded(state: State, key: OrderKey | None) -> list[Group] | Wait | Done:
         missing -= lowest[floor]
     # With nothing open the wait could not end; it comes to that only if a rollout broke the contract of update().
     if state.open and not _safe_without(state, lowest):
-        return WAIT[Reason.OLD_GROUPS]
+        return _unless_stuck(state, Reason.OLD_GROUPS)
     chosen = _ordered(state, key, size)
     if _safe_without(state, Counter(map(_floor, chosen))):
         return chosen
@@ -126,6 +126,9 @@ def _too_few(state: State, mine: list[Group], *, ended: bool = False) -> list[Gr
 def _generation(state: State) -> Wait:
     if not state.open and not state.prompts_left:
         return WAIT[Reason.NO_PROMPTS]
-    if not state.workers:
-        return WAIT[Reason.NO_WORKERS]
-    return WAIT[Reason.GENERATION]
+    return _unless_stuck(state, Reason.GENERATION)
+
+
+def _unless_stuck(state: State, reason: Reason) -> Wait:
+    # Rewards may still be coming in flight; without them and without workers nothing can.
+    return WAIT[reason if state.workers or state.flight else Reason.NO_WORKERS]

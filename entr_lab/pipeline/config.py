@@ -68,6 +68,8 @@ class PipelineConfig:
                 f"buffer_groups = {self.buffer_groups} cannot hold one batch of {self.batch_groups} groups, so no step "
                 f"could ever start; raise buffer_groups to {self.batch_groups}."
             )
+        if self.drop_zero_variance and self.group_size == 1:
+            raise ConfigError("drop_zero_variance drops every group of size 1; raise group_size to 2 or turn it off.")
         if self.order is Order.CUSTOM and self.admission.mode is Mode.EXACT:
             raise ConfigError("mode exact fixes which group a batch takes; use order fifo with it.")
 

@@ -198,8 +198,10 @@ class Pipeline(PipelineView):
     def dispatch(self, worker: str, slots: int, now: float) -> list[Trajectory] | Wait:
         """Start up to `slots` rollouts on `worker`: at least one, or the reason why none."""
         started = dispatch(self._state, self._worker(worker), slots, now)
-        if not isinstance(started, Wait):
-            self._record("dispatch", worker=worker, slots=slots, now=now, answer=started)
+        if isinstance(started, list):
+            self._state.seq += 1
+            if self._log is not None:
+                self._write("dispatch", worker=worker, slots=slots, now=now, answer=started)
         return started
 
     def progress(self, ticket: int, spans: Sequence[VersionSpan]) -> None:
@@ -224,7 +226,9 @@ class Pipeline(PipelineView):
         check_versions(state, trajectory, spans)
         _check_reward(ticket, reward)
         answer = end(state, trajectory, spans, now) or score(state, trajectory, reward, now)
-        self._record("complete", ticket=ticket, spans=spans, reward=reward, now=now, answer=answer)
+        state.seq += 1
+        if self._log is not None:
+            self._write("complete", ticket=ticket, spans=spans, reward=reward, now=now, answer=answer)
         return answer
 
     def generated(self, ticket: int, spans: Sequence[VersionSpan], now: float) -> Outcome:
@@ -327,7 +331,11 @@ class Pipeline(PipelineView):
     def _record(self, kind: str, **data: Any) -> None:
         self._state.seq += 1
         if self._log is not None:
-            self._log(Event(self._state.seq - 1, kind, plain(data)))
+            self._write(kind, **data)
+
+    def _write(self, kind: str, **data: Any) -> None:
+        assert self._log is not None
+        self._log(Event(self._state.seq - 1, kind, plain(data)))
 
     def _check_published(self, version: int) -> None:
         if not self.config.first_version <= version <= self._state.version:

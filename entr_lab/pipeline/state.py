@@ -175,6 +175,10 @@ class State:
         """Take a rollout out of flight as lost, and have it stopped if it still runs somewhere."""
         self.release(trajectory)
         self.counts.lost[reason] += 1
+        if trajectory.ended >= 0:
+            group = self.open[trajectory.group]
+            kept = (t.spans[-1][0] for t in (*group.done, *group.running.values()) if t.ended >= 0)
+            self.move_floor(group, group.first, min(kept, default=NEVER))
         if trajectory.ended < 0 and reason is not LossReason.WORKER_LOST and reason is not LossReason.FAILED:
             self.aborts.append(trajectory)
 

@@ -127,7 +127,8 @@ class Gradient:
         for index, sequences in enumerate(bins):
             batch, entropy_pi = self._tokens(columns, sequences, version, prox)
             result = policy_loss(method, batch, decide(index, batch))
-            result.loss.backward()  # type: ignore[no-untyped-call]
+            # Denominators are global already, so processes add up; sharding averages over them.
+            (result.loss * self.world.size).backward()  # type: ignore[no-untyped-call]
             loss += result.loss.detach()
             entropy += entropy_pi.sum()
             batches.append(batch.detach())

@@ -52,23 +52,20 @@ class World:
 def shard(scorer: nn.Module, layers: nn.ModuleList, device: torch.device) -> None:
     """Shard parameters, gradients and optimiser state over all processes (FSDP2), layer by layer.
 
-    Losses carry global denominators already, so gradients are summed over processes, not averaged.
+    Gradients come out averaged over processes.
 
     Raises:
         EngineError: the installed torch cannot do it.
     """
     try:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import FSDPModule, fully_shard
+        from torch.distributed.fsdp import fully_shard
     except ImportError:
         raise EngineError("sharded training needs torch >= 2.6; upgrade torch or set trainer.processes = 1.") from None
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(scorer, mesh=mesh)
-    for module in scorer.modules():
-        if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)
 
 
 def full_tensor(value: Any) -> Tensor:

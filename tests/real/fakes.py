@@ -41,7 +41,8 @@ class ToyBody(nn.Module):
 class ToyLayer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.qkv = nn.Linear(width, 3 * width)
+        # A bias of the keys has no effect, hence a gradient of pure rounding, which Adam would blow up.
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
         self.up = nn.Linear(width, 2 * width)
         self.down = nn.Linear(2 * width, width)

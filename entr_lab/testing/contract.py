@@ -24,6 +24,7 @@ from entr_lab.testing.batches import (
     take,
 )
 from entr_lab.testing.processes import keep_on_processes
+from entr_lab.testing.verdict import agree, require
 from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["check_keep_rule"]
@@ -67,20 +68,23 @@ def check_keep_rule(rule: KeepRule, *, seeds: Sequence[int] = range(4), n_tokens
 
 def _check_declaration(rule: KeepRule) -> None:
     kind = type(rule)
-    _require(isinstance(rule, KeepRule), f"{kind.__name__} must subclass KeepRule, so that drivers can hold it.")
+    require(isinstance(rule, KeepRule), f"{kind.__name__} must subclass KeepRule, so that drivers can hold it.")
     frozen = is_dataclass(rule) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    _require(frozen, f"{kind.__name__} must be a frozen dataclass: its fields are its whole configuration.")
+    require(frozen, f"{kind.__name__} must be a frozen dataclass: its fields are its whole configuration.")
     for name in ("name", "reference", "inequality"):
         value = getattr(kind, name, None)
-        _require(bool(value) and isinstance(value, str), f"{kind.__name__}.{name} must be a non-empty string.")
-    _require(isinstance(getattr(kind, "scope", None), Scope), f"{kind.__name__}.scope must be a Scope.")
+        require(bool(value) and isinstance(value, str), f"{kind.__name__}.{name} must be a non-empty string.")
+    require(isinstance(getattr(kind, "scope", None), Scope), f"{kind.__name__}.scope must be a Scope.")
     needs = getattr(kind, "needs", None)
     declared = isinstance(needs, frozenset) and needs <= set(COLUMNS)
-    _require(declared, f"{kind.__name__}.needs must be a frozenset of Column, got {needs!r}.")
+    require(declared, f"{kind.__name__}.needs must be a frozenset of Column, got {needs!r}.")
     copy = kind(**asdict(rule))
-    _require(copy == rule and hash(copy) == hash(rule), f"{kind.__name__}(**asdict(rule)) must equal the rule.")
-    rebuilt = eval(repr(rule), {kind.__name__: kind, "inf": math.inf})
-    _require(rebuilt == rule, f"eval(repr(rule)) must equal the rule, got {rebuilt!r} from {rule!r}.")
+    require(copy == rule and hash(copy) == hash(rule), f"{kind.__name__}(**asdict(rule)) must equal the rule.")
+    try:
+        rebuilt = eval(repr(rule), {kind.__name__: kind, "inf": math.inf})
+    except Exception as error:
+        rebuilt = error
+    require(rebuilt == rule, f"eval(repr(rule)) must equal the rule, got {rebuilt!r} from {rule!r}.")
 
 
 def _check_mask(rule: KeepRule, batch: TokenBatch) -> None:
@@ -89,29 +93,29 @@ def _check_mask(rule: KeepRule, batch: TokenBatch) -> None:
     keep = rule.keep(grown)
     boolean = isinstance(keep, Tensor) and keep.dtype == torch.bool
     got = getattr(keep, "dtype", type(keep).__name__)
-    _require(boolean, f"keep must return a boolean tensor, got {got}; a soft weight belongs to the objective.")
+    require(boolean, f"keep must return a boolean tensor, got {got}; a soft weight belongs to the objective.")
     shape = list(batch.logp_pi.shape)
-    _require(list(keep.shape) == shape, f"keep must return {shape}, one decision a token, got {list(keep.shape)}.")
+    require(list(keep.shape) == shape, f"keep must return {shape}, one decision a token, got {list(keep.shape)}.")
     for name, old in before.items():
         new = column(grown, name).detach()
         unmodified = bool(((old == new) | (old.isnan() & new.isnan())).all())
-        _require(unmodified, f"keep modified its input {name} in place; work on a copy.")
-    _require(torch.equal(keep, rule.keep(grown)), "keep must be deterministic: two calls on one batch differ.")
+        require(unmodified, f"keep modified its input {name} in place; work on a copy.")
+    require(torch.equal(keep, rule.keep(grown)), "keep must be deterministic: two calls on one batch differ.")
 
 
 def _check_records(rule: KeepRule, batch: TokenBatch) -> None:
     recorded = batch.valid & batch.log_ratio.isfinite()
-    _agree("a token whose record or log-ratio is not finite must be dropped", rule.keep(batch) <= recorded, batch)
+    agree("a token whose record or log-ratio is not finite must be dropped", rule.keep(batch) <= recorded, batch)
     for name in sorted(rule.needs & set(FLOATS) - {Column.ADVANTAGE}):  # a batch refuses such advantages itself
         spoiled = column(batch, name).clone()
         spoiled[::3] = math.nan
         kept = rule.keep(replace(batch, **{name: spoiled}))[::3]
-        _require(not kept.any(), f"a token whose {name} is NaN must be dropped, since the rule needs {name}.")
+        require(not kept.any(), f"a token whose {name} is NaN must be dropped, since the rule needs {name}.")
 
 
 def _check_on_policy(rule: KeepRule, batch: TokenBatch) -> None:
     on_policy = replace(batch, logp_pi=batch.logp_mu.clone(), logp_prox=batch.logp_mu.clone())
-    _agree("δ = 0 must keep every valid token", rule.keep(on_policy) == on_policy.valid, on_policy)
+    agree("δ = 0 must keep every valid token", rule.keep(on_policy) == on_policy.valid, on_policy)
 
 
 def _check_shrinking(rule: KeepRule, batch: TokenBatch) -> None:
@@ -128,19 +132,22 @@ def _check_shrinking(rule: KeepRule, batch: TokenBatch) -> None:
             moved = replace(runs, logp_pi=torch.where(alone, closer, batch.logp_pi))
             still = rule.keep(moved).diagonal()
             moved = replace(batch, logp_pi=closer)
-        _agree(f"a kept token was dropped when its own |δ| shrank by {factor}", keep <= still, moved)
+        agree(f"a kept token was dropped when its own |δ| shrank by {factor}", keep <= still, moved)
 
 
 def _check_order(rule: KeepRule, batch: TokenBatch) -> None:
-    order = torch.randperm(batch.n_tokens, generator=torch.Generator().manual_seed(0))
-    permuted = take(batch, order)
-    _agree("permuting the tokens must permute the mask", rule.keep(permuted) == rule.keep(batch)[order], permuted)
+    keep = rule.keep(batch)
+    shuffled = torch.randperm(batch.n_tokens, generator=torch.Generator().manual_seed(0))
+    reverse = torch.arange(batch.n_tokens - 1, -1, -1)
+    for order in (shuffled, reverse, shuffled.roll(1), reverse.roll(1)):
+        permuted = take(batch, order)
+        agree("permuting the tokens must permute the mask", rule.keep(permuted) == keep[order], permuted)
 
 
 def _check_needs(rule: KeepRule, batch: TokenBatch) -> None:
     keep = rule.keep(batch)
     bare = _without(batch, _OPTIONAL - rule.needs)
-    _agree("a column that is not in needs must not matter, even if it is missing", rule.keep(bare) == keep, batch)
+    agree("a column that is not in needs must not matter, even if it is missing", rule.keep(bare) == keep, batch)
     for needed in sorted(rule.needs & _OPTIONAL):
         try:
             rule.keep(_without(batch, {needed}))
@@ -156,7 +163,7 @@ def _check_needs(rule: KeepRule, batch: TokenBatch) -> None:
         if replaced.is_floating_point():  # the same tokens stay recorded, only their values change
             replaced = torch.where(column(batch, name).isfinite(), replaced, column(batch, name))
         agree = rule.keep(replace(batch, **{name: replaced})) == keep
-        _agree(f"the mask changes with {name}, which needs does not declare", agree, batch)
+        agree(f"the mask changes with {name}, which needs does not declare", agree, batch)
 
 
 def _check_splits(rule: KeepRule, batch: TokenBatch) -> None:
@@ -164,17 +171,17 @@ def _check_splits(rule: KeepRule, batch: TokenBatch) -> None:
     by_sequence = rule.scope is Scope.SEQUENCE
     for n_parts in (1, 3, 17):
         masks = keep_micro_batches(rule, split(batch, n_parts, whole_sequences=by_sequence))
-        _agree(f"{n_parts} micro-batches must decide as the undivided batch", torch.cat(masks) == keep, batch)
+        agree(f"{n_parts} micro-batches must decide as the undivided batch", torch.cat(masks) == keep, batch)
     for n_parts in (2, 3):
         masks = keep_on_processes(rule, split(batch, n_parts, whole_sequences=by_sequence))
-        _agree(f"{n_parts} processes joined by reduce must decide as one", torch.cat(masks) == keep, batch)
+        agree(f"{n_parts} processes joined by reduce must decide as one", torch.cat(masks) == keep, batch)
     if rule.scope is Scope.TOKEN:
         alone = rule.keep(one_per_run(batch)).squeeze(-1)
-        _agree("scope is TOKEN, but a token decides differently alone; declare BATCH", alone == keep, batch)
+        agree("scope is TOKEN, but a token decides differently alone; declare BATCH", alone == keep, batch)
     if by_sequence:
         parts = split(batch, batch.n_tokens, whole_sequences=True)
         alone = torch.cat([rule.keep(part) for part in parts])
-        _agree("scope is SEQUENCE, but a sequence decides differently alone", alone == keep, batch)
+        agree("scope is SEQUENCE, but a sequence decides differently alone", alone == keep, batch)
 
 
 def _check_runs(rule: KeepRule, batch: TokenBatch) -> None:
@@ -182,14 +189,34 @@ def _check_runs(rule: KeepRule, batch: TokenBatch) -> None:
     runs = adversarial_batch(seed, batch.n_tokens, runs=(2, 3))
     keep = rule.keep(runs)
     shape = list(runs.logp_pi.shape)
-    _require(list(keep.shape) == shape, f"keep must return {shape} for leading axes, got {list(keep.shape)}.")
+    require(list(keep.shape) == shape, f"keep must return {shape} for leading axes, got {list(keep.shape)}.")
     for outer in range(2):
         for inner in range(3):
             alone = runs.runs(outer).runs(inner)
-            _agree("leading axes must be independent runs", keep[outer, inner] == rule.keep(alone), alone)
+            agree("leading axes must be independent runs", keep[outer, inner] == rule.keep(alone), alone)
 
 
-def _check_dtypes(rule: KeepRule, batch: TokenBatch) -> None:
+def _check_precision(rule: KeepRule, batch: TokenBatch) -> None:
+    _compare_dtypes(rule, batch)
+    if rule.scope is Scope.TOKEN:
+        boundary = _boundary(rule, batch)
+        for factor in (0.99, 1.0 - 3e-4, 1.0 + 3e-4, 1.01):
+            _compare_dtypes(rule, replace(batch, logp_pi=batch.logp_mu + (factor * boundary).float()))
+
+
+def _boundary(rule: KeepRule, batch: TokenBatch) -> Tensor:
+    """Return each token's last kept δ on its own side, by bisection in float64; 0 where none is found below 40."""
+    double = cast(batch, torch.float64)
+    side = torch.where(double.log_ratio < 0, -1.0, 1.0).double()
+    low, high = torch.zeros_like(side), torch.full_like(side, 40.0)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        keep = rule.keep(replace(double, logp_pi=double.logp_mu + side * middle))
+        low, high = torch.where(keep, middle, low), torch.where(keep, high, middle)
+    return torch.where(low < 39.0, side * low, torch.zeros_like(low))
+
+
+def _compare_dtypes(rule: KeepRule, batch: TokenBatch) -> None:
     keep = rule.keep(batch)
     double = cast(batch, torch.float64)
     exact = rule.keep(double)
@@ -197,19 +224,19 @@ def _check_dtypes(rule: KeepRule, batch: TokenBatch) -> None:
     for factor in (1.0 - 1e-4, 1.0 + 1e-4):
         moved = torch.where(double.log_ratio.isfinite(), double.logp_mu + factor * double.log_ratio, double.logp_pi)
         clear &= rule.keep(replace(double, logp_pi=moved)) == exact
-    _agree("float32 and float64 must agree off the boundary", (keep == exact) | ~clear, batch)
+    agree("float32 and float64 must agree off the boundary", (keep == exact) | ~clear, batch)
     for dtype in (torch.bfloat16, torch.float16):
         half = cast(batch, dtype)
         agree = rule.keep(half) == rule.keep(cast(half, torch.float32))
-        _agree(f"{dtype} columns must decide as the same values in float32 (use tokens.promote)", agree, batch)
+        agree(f"{dtype} columns must decide as the same values in float32 (use tokens.promote)", agree, batch)
 
 
 def _check_dial(rule: KeepRule, batch: TokenBatch) -> None:
-    _require(rule.scaled(1.0) == rule, f"scaled(1.0) must equal the rule, got {rule.scaled(1.0)!r}.")
+    require(rule.scaled(1.0) == rule, f"scaled(1.0) must equal the rule, got {rule.scaled(1.0)!r}.")
     previous = torch.zeros_like(rule.keep(batch))
     for factor in (0.01, 0.3, 0.8, 1.0, 1.3, 4.0, 20.0):
         keep = rule.scaled(factor).keep(batch)
-        _agree(f"scaled must be monotone; {factor} drops what a smaller factor kept", previous <= keep, batch)
+        agree(f"scaled must be monotone; {factor} drops what a smaller factor kept", previous <= keep, batch)
         previous = keep
     for factor in (0.0, -1.0, math.nan):
         try:
@@ -228,7 +255,7 @@ _CHECKS: Final[tuple[Callable[[KeepRule, TokenBatch], None], ...]] = (
     _check_needs,
     _check_splits,
     _check_runs,
-    _check_dtypes,
+    _check_precision,
     _check_dial,
 )
 
@@ -236,19 +263,3 @@ _CHECKS: Final[tuple[Callable[[KeepRule, TokenBatch], None], ...]] = (
 def _without(batch: TokenBatch, names: Iterable[Column]) -> TokenBatch:
     missing: dict[str, Any] = {name.value: None for name in names}
     return replace(batch, **missing)
-
-
-def _require(condition: bool, clause: str) -> None:
-    """Raise `AssertionError`; an `assert` would vanish under `python -O`, and pytest would not rewrite it here."""
-    if not condition:
-        raise AssertionError(clause)
-
-
-def _agree(clause: str, holds: Tensor, batch: TokenBatch) -> None:
-    """Raise unless the clause holds for every token; describe the first where it does not."""
-    wrong = (~holds).nonzero()[:, 0].tolist()
-    if not wrong:
-        return
-    columns = (("δ", batch.log_ratio), ("log μ", batch.logp_mu), ("H", batch.entropy_mu), ("A", batch.advantage))
-    values = ", ".join(f"{label}={float(values[wrong[0]]):.9g}" for label, values in columns)
-    raise AssertionError(f"{clause}: {len(wrong)} of {len(holds)} tokens, the first at {wrong[0]} with {values}")

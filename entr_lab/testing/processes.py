@@ -18,13 +18,13 @@ _PATIENCE_S: Final = 20.0
 """How long one process waits for another before the number of `reduce` calls counts as unequal."""
 
 
-def keep_on_processes(rule: KeepRule, parts: Sequence[TokenBatch], *, patience_s: float = _PATIENCE_S) -> list[Tensor]:
+def keep_on_processes(rule: KeepRule, parts: Sequence[TokenBatch], *, patience_s: float | None = None) -> list[Tensor]:
     """Return `rule.keep` of each part, one simulated process each, with a `reduce` that sums over all of them.
 
     Raises:
         AssertionError: keep failed on a part, or the processes called reduce a different number of times.
     """
-    barrier = threading.Barrier(len(parts), timeout=patience_s)
+    barrier = threading.Barrier(len(parts), timeout=patience_s or _PATIENCE_S)
     slots: list[Tensor] = [torch.empty(0)] * len(parts)
     masks: list[Tensor] = [torch.empty(0)] * len(parts)
     failures: list[Exception] = []

@@ -93,8 +93,9 @@ def take(batch: TokenBatch, index: Tensor) -> TokenBatch:
 
 
 def cast(batch: TokenBatch, dtype: torch.dtype) -> TokenBatch:
-    """Convert the floating columns."""
-    return replace(batch, **{name: column(batch, name).to(dtype) for name in FLOATS})
+    """Convert the floating columns that there are."""
+    found = {name: values for name in FLOATS if (values := getattr(batch, name)) is not None}
+    return replace(batch, **{name: values.to(dtype) for name, values in found.items()})
 
 
 def one_per_run(batch: TokenBatch) -> TokenBatch:

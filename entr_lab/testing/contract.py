@@ -16,13 +16,13 @@ from entr_lab.testing.batches import (
     COLUMNS,
     FLOATS,
     adversarial_batch,
-    cast,
     column,
     one_per_run,
     repeat,
     split,
     take,
 )
+from entr_lab.testing.precision import check_precision
 from entr_lab.testing.processes import keep_on_processes
 from entr_lab.testing.verdict import agree, require
 from entr_lab.tokens import Column, TokenBatch
@@ -138,8 +138,7 @@ def _check_shrinking(rule: KeepRule, batch: TokenBatch) -> None:
 def _check_order(rule: KeepRule, batch: TokenBatch) -> None:
     keep = rule.keep(batch)
     shuffled = torch.randperm(batch.n_tokens, generator=torch.Generator().manual_seed(0))
-    reverse = torch.arange(batch.n_tokens - 1, -1, -1)
-    for order in (shuffled, reverse, shuffled.roll(1), reverse.roll(1)):
+    for order in (shuffled, shuffled.flip(0), *(torch.arange(batch.n_tokens).roll(shift) for shift in range(1, 9))):
         permuted = take(batch, order)
         agree("permuting the tokens must permute the mask", rule.keep(permuted) == keep[order], permuted)
 
@@ -162,8 +161,8 @@ def _check_needs(rule: KeepRule, batch: TokenBatch) -> None:
         replaced = column(other, name)
         if replaced.is_floating_point():  # the same tokens stay recorded, only their values change
             replaced = torch.where(column(batch, name).isfinite(), replaced, column(batch, name))
-        agree = rule.keep(replace(batch, **{name: replaced})) == keep
-        agree(f"the mask changes with {name}, which needs does not declare", agree, batch)
+        same = rule.keep(replace(batch, **{name: replaced})) == keep
+        agree(f"the mask changes with {name}, which needs does not declare", same, batch)
 
 
 def _check_splits(rule: KeepRule, batch: TokenBatch) -> None:
@@ -196,41 +195,6 @@ def _check_runs(rule: KeepRule, batch: TokenBatch) -> None:
             agree("leading axes must be independent runs", keep[outer, inner] == rule.keep(alone), alone)
 
 
-def _check_precision(rule: KeepRule, batch: TokenBatch) -> None:
-    _compare_dtypes(rule, batch)
-    if rule.scope is Scope.TOKEN:
-        boundary = _boundary(rule, batch)
-        for factor in (0.99, 1.0 - 3e-4, 1.0 + 3e-4, 1.01):
-            _compare_dtypes(rule, replace(batch, logp_pi=batch.logp_mu + (factor * boundary).float()))
-
-
-def _boundary(rule: KeepRule, batch: TokenBatch) -> Tensor:
-    """Return each token's last kept δ on its own side, by bisection in float64; 0 where none is found below 40."""
-    double = cast(batch, torch.float64)
-    side = torch.where(double.log_ratio < 0, -1.0, 1.0).double()
-    low, high = torch.zeros_like(side), torch.full_like(side, 40.0)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        keep = rule.keep(replace(double, logp_pi=double.logp_mu + side * middle))
-        low, high = torch.where(keep, middle, low), torch.where(keep, high, middle)
-    return torch.where(low < 39.0, side * low, torch.zeros_like(low))
-
-
-def _compare_dtypes(rule: KeepRule, batch: TokenBatch) -> None:
-    keep = rule.keep(batch)
-    double = cast(batch, torch.float64)
-    exact = rule.keep(double)
-    clear = torch.ones_like(keep)  # tokens whose decision does not hang on the fifth digit of δ
-    for factor in (1.0 - 1e-4, 1.0 + 1e-4):
-        moved = torch.where(double.log_ratio.isfinite(), double.logp_mu + factor * double.log_ratio, double.logp_pi)
-        clear &= rule.keep(replace(double, logp_pi=moved)) == exact
-    agree("float32 and float64 must agree off the boundary", (keep == exact) | ~clear, batch)
-    for dtype in (torch.bfloat16, torch.float16):
-        half = cast(batch, dtype)
-        agree = rule.keep(half) == rule.keep(cast(half, torch.float32))
-        agree(f"{dtype} columns must decide as the same values in float32 (use tokens.promote)", agree, batch)
-
-
 def _check_dial(rule: KeepRule, batch: TokenBatch) -> None:
     require(rule.scaled(1.0) == rule, f"scaled(1.0) must equal the rule, got {rule.scaled(1.0)!r}.")
     previous = torch.zeros_like(rule.keep(batch))
@@ -255,7 +219,7 @@ _CHECKS: Final[tuple[Callable[[KeepRule, TokenBatch], None], ...]] = (
     _check_needs,
     _check_splits,
     _check_runs,
-    _check_precision,
+    check_precision,
     _check_dial,
 )
 

@@ -11,7 +11,7 @@ from tests.strategies import from_ratios
 
 def test_require_raises_the_clause_itself() -> None:
     require(True, "never shown")
-    with pytest.raises(AssertionError, match="^the clause$"):
+    with pytest.raises(AssertionError, match=r"^the clause$"):
         require(False, "the clause")
 
 

@@ -15,23 +15,22 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from entr_lab.diagnostics import diagnose
-from entr_lab.objective import Method, group_advantage, policy_loss
+from entr_lab.objective import Method, policy_loss
+from entr_lab.sim.experience import Experience
 from entr_lab.sim.lag import LagTable
-from entr_lab.sim.learner import Adam, logp_of, policy_gradient
+from entr_lab.sim.learner import Adam, policy_gradient, token_pass
 from entr_lab.sim.outcome import RunRecord
 from entr_lab.sim.policy import Folded, Weights, fold, unfold_gradient
-from entr_lab.sim.recording import BehaviourNoise, behaviour_noise, recorded_logp
-from entr_lab.sim.rollouts import Rollouts, Sampler
+from entr_lab.sim.recording import behaviour_noise
+from entr_lab.sim.rollouts import Sampler
 from entr_lab.sim.run_log import RunLog
 from entr_lab.sim.scenario import Scenario
 from entr_lab.sim.streams import Purpose, stream
 from entr_lab.sim.tasks import Episodes
 from entr_lab.sim.tasks.tool_call import DIGITS
 from entr_lab.sim.warm_start import warm_start
-from entr_lab.tokens import TokenBatch
 
 __all__ = ["Cohort"]
 
@@ -81,8 +80,6 @@ class Cohort:
             for first, count, lag in ((0, lagged, scenario.lag.lag_table(horizon)), (lagged, runs - lagged, on_policy))
             if count
         ]
-        self._sequence = torch.arange(scenario.rollouts)
-        self._group = self._sequence // scenario.group_size
         self._log = RunLog(runs, scenario)
 
     def train(self, stop: Callable[[], bool] = lambda: False) -> Iterator[int]:
@@ -124,53 +121,41 @@ class Cohort:
             episodes, uniforms = self._episodes(update, scenario.rollouts, generation.runs, _TRAINING)
             slots = versions % generation.lag.depth
             rollouts = generation.sampler.sample(generation.ring, slots, episodes, uniforms, noise)
-            reward = torch.from_numpy(episodes.reward())
-            for first in range(generation.runs.start, generation.runs.stop, len(self.seeds)):
-                self._learn(update, first, generation.runs.start, versions, rollouts, reward, noise)
+            experience = Experience.of(rollouts, episodes.reward(), noise.error, versions, scenario.group_size)
+            start, count = generation.runs.start, len(self.seeds)
+            for first in range(start, generation.runs.stop, count):
+                self._learn(update, first, experience.runs(slice(first - start, first - start + count)))
         unfold_gradient(scenario.shape, self._weights, self._slope, Weights.views(scenario.shape, self._gradient))
         norm = self._adam.step(self._gradient)
         self._log.step(update, norm, self._adam.alive)
 
-    def _learn(
-        self,
-        update: int,
-        first: int,
-        base: int,
-        versions: NDArray[np.int64],
-        rollouts: Rollouts,
-        reward: Tensor,
-        noise: BehaviourNoise,
-    ) -> None:
-        """Write the gradient of the method whose runs start at `first`; `base` is the first run of `rollouts`."""
-        runs = slice(first, first + len(self.seeds))
-        mine = slice(first - base, first - base + len(self.seeds))
-        method = self.methods[first // len(self.seeds)]
-        tokens, rows = rollouts.tokens[mine].flatten(1), rollouts.rows[mine].flatten(1, 2)
+    def _learn(self, update: int, first: int, experience: Experience) -> None:
+        """Write the gradient of one method, whose runs start at `first`, from their `experience`."""
+        method, runs = self.methods[first // len(self.seeds)], range(first, first + len(self.seeds))
         passes = [
-            logp_of(self._current.at(run), rows[i], tokens[i])
-            for i, run in enumerate(range(runs.start, runs.stop))
+            token_pass(self._current.at(run), experience.rows[i], experience.tokens[i]) for i, run in enumerate(runs)
         ]
-        grid = rollouts.tokens[mine].shape
-        logp_pi = torch.stack([logp for _, logp in passes]).requires_grad_()
-        group = self._group.expand(grid[:2])
-        batch = TokenBatch(
-            logp_pi=logp_pi,
-            logp_mu=recorded_logp(rollouts.logp[mine], torch.from_numpy(noise.error)).flatten(1),
-            entropy_mu=rollouts.entropy[mine].flatten(1),
-            advantage=group_advantage(method.advantage, reward[mine], group)[..., None].expand(grid).flatten(1),
-            sequence=self._sequence[None, :, None].expand(grid).flatten(1),
-            group=group[..., None].expand(grid).flatten(1),
-            weight_version=torch.from_numpy(versions)[None].expand(grid).flatten(1),
-            target_version=update,
-        )
+        logp_pi = torch.stack([passed.logp for passed in passes]).requires_grad_()
+        batch = experience.batch(logp_pi, update, method.advantage)
         outcome = policy_loss(method, batch)
         (d_logp,) = torch.autograd.grad(outcome.loss.sum(), logp_pi)
-        for i, run in enumerate(range(runs.start, runs.stop)):
-            policy_gradient(self._current.at(run), rows[i], tokens[i], passes[i][0], d_logp[i], self._slope.at(run))
+        # Groups without advantage come last and have an exactly zero gradient: stop before them.
+        moving = (d_logp.unflatten(-1, (self.scenario.prompts, -1)) != 0).any(-1)
+        per_group = d_logp.shape[-1] // self.scenario.prompts
+        for i, run in enumerate(runs):
+            count = per_group * (int(moving[i].nonzero().max()) + 1 if moving[i].any() else 0)
+            policy_gradient(
+                self._current.at(run),
+                experience.rows[i],
+                experience.tokens[i],
+                passes[i],
+                d_logp[i, :count],
+                self._slope.at(run),
+            )
         metrics = diagnose(batch, outcome.keep, outcome.weight)
-        metrics["reward"] = reward[mine].mean(-1)
+        metrics["reward"] = experience.reward.mean(-1)
         metrics["entropy_mu"] = batch.entropy_mu.mean(-1)
-        self._log.batch(update, runs, metrics, batch, outcome.keep)
+        self._log.batch(update, slice(runs.start, runs.stop), metrics, batch, outcome.keep)
 
     def _evaluate(self, update: int) -> None:
         """Play on-policy rollouts of the clean policy of every run."""
@@ -197,5 +182,7 @@ class Cohort:
             uniforms.append(1.0 - uniform)
         right_tool = self._right_tool[runs]
         methods = len(right_tool) // len(self.seeds)
-        spread = [np.stack(block * methods) for block in (digits, hints, forgiven)]
-        return Episodes(task, right_tool, *spread), np.stack(uniforms, axis=1)
+        episodes = Episodes(
+            task, right_tool, np.stack(digits * methods), np.stack(hints * methods), np.stack(forgiven * methods)
+        )
+        return episodes, np.stack(uniforms, axis=1)

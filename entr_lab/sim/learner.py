@@ -6,6 +6,7 @@ Autograd runs only from the loss to log π of the sampled tokens; from there on 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from entr_lab.errors import check_range
 from entr_lab.sim.policy import Activations, Folded, backward, forward
 
-__all__ = ["Adam", "AdamSettings", "logp_of", "policy_gradient"]
+__all__ = ["Adam", "AdamSettings", "TokenPass", "policy_gradient", "token_pass"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Adam:
         s = self.settings
         rate = s.learning_rate if learning_rate is None else learning_rate
         self._steps += 1
-        norm = torch.linalg.vector_norm(gradient, dim=-1)
+        norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1)
         self.alive &= norm.isfinite()
         gradient[~self.alive] = 0.0
         gradient *= (s.clip / (norm + 1e-6)).clamp_(max=1.0).nan_to_num_(nan=0.0)[:, None]
@@ -72,19 +73,35 @@ class Adam:
         return norm
 
 
-def logp_of(folded: Folded, rows: Tensor, tokens: Tensor) -> tuple[Activations, Tensor]:
-    """Return (activations, log π of `tokens` `[N]`) of one policy at `rows` `[N, features]`."""
+class TokenPass(NamedTuple):
+    """One policy's pass over sampled tokens, kept for its gradient."""
+
+    kept: Activations
+    mass: Tensor
+    """`[N, V]` exp of the shifted logits."""
+    normaliser: Tensor
+    """`[N]` sum of `mass`."""
+    logp: Tensor
+    """`[N]` log π of the sampled tokens."""
+
+
+def token_pass(folded: Folded, rows: Tensor, tokens: Tensor) -> TokenPass:
+    """Return log π of `tokens` `[N]` under one policy at `rows` `[N, features]`, and what its gradient needs."""
     kept = forward(folded, rows)
-    return kept, kept.logp.gather(-1, tokens[:, None])[:, 0]
+    mass = kept.shifted.exp()
+    normaliser = mass.sum(-1)
+    logp = kept.shifted.gather(-1, tokens[:, None])[:, 0] - normaliser.log()
+    return TokenPass(kept, mass, normaliser, logp)
 
 
 def policy_gradient(
-    folded: Folded, rows: Tensor, tokens: Tensor, kept: Activations, d_logp: Tensor, out: Folded
+    folded: Folded, rows: Tensor, tokens: Tensor, passed: TokenPass, d_logp: Tensor, out: Folded
 ) -> None:
-    """Write into `out` the gradient of Σ d_logp · log π(tokens) by one folded policy.
+    """Write into `out` the gradient of Σ d_logp · log π(tokens) by one folded policy; ∂ log π(y)/∂z = e_y − π.
 
-    ∂ log π(y) / ∂ z = e_y − π. `d_logp` is `[N]`.
+    `d_logp` is `[n]` with n ≤ N: tokens from n on have no gradient and cost nothing.
     """
-    d_logits = kept.logp.exp().mul_(d_logp.neg()[:, None])
-    d_logits.scatter_add_(-1, tokens[:, None], d_logp[:, None])
-    backward(folded, rows, kept, d_logits, out)
+    count = len(d_logp)
+    d_logits = passed.mass[:count] * (d_logp / passed.normaliser[:count]).neg_()[:, None]
+    d_logits.scatter_add_(-1, tokens[:count, None], d_logp[:, None])
+    backward(folded, rows[:count], passed.kept.head(count), d_logits, out)

@@ -50,12 +50,11 @@ class Sampler:
         grid = (runs, rollouts)
         self._offsets = np.array(shape.offsets)
         self._run_base = (np.arange(runs) * sum(shape.features))[:, None, None]
+        self._bags = torch.arange(0, runs * rollouts * len(shape.features), len(shape.features))
         self._second = torch.empty(*grid, shape.hidden)
         self._logits = torch.empty(*grid, shape.vocabulary)
         self._noisy = torch.empty(*grid, shape.vocabulary)
         self._below = torch.empty(*grid, shape.vocabulary)
-        # Products with this matrix are running sums; its last column gives the normaliser.
-        self._prefix = torch.ones(shape.vocabulary, shape.vocabulary).triu_().expand(runs, -1, -1)
 
     def sample(
         self,
@@ -87,7 +86,7 @@ class Sampler:
                 logits = self._noisy
             logits -= logits.amax(-1, keepdim=True)
             mass = logits.exp()
-            below = torch.bmm(mass, self._prefix, out=self._below).numpy()
+            below = torch.cumsum(mass, -1, out=self._below).numpy()
             normaliser[t] = below[..., -1]
             threshold = normaliser[t].reshape(by_seed) * uniforms[t]
             token = (below >= threshold.reshape(self.runs, self.rollouts, 1)).argmax(-1)
@@ -110,7 +109,7 @@ class Sampler:
         runs, width = self.runs, self.shape.hidden
         stride = runs * ring.table.shape[-2]
         index = torch.from_numpy(here + self._run_base + (slots * stride)[None, :, None])
-        first = embedding_bag(index.view(-1, index.shape[-1]), ring.table.view(-1, width), mode="sum")
+        first = embedding_bag(index.view(-1), ring.table.view(-1, width), self._bags, mode="sum")
         first = first.relu_().view(runs, self.rollouts, width)
         if len(slots) == 1:
             return self._upper(ring.at(int(slots[0])), first, self._second, self._logits)

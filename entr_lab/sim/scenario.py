@@ -132,9 +132,7 @@ PRESETS: Final[dict[str, tuple[Callable[[], Scenario], str]]] = {
 """Builder and one-line description of each preset."""
 
 
-def make_scenario(
-    preset: str = "default", *, lag: LagSettings | None = None, updates: int | None = None
-) -> Scenario:
+def make_scenario(preset: str = "default", *, lag: LagSettings | None = None, updates: int | None = None) -> Scenario:
     """Return a preset, with another lag or number of updates if given.
 
     Raises:

@@ -28,9 +28,9 @@ class WarmStart:
     """
 
     steps: int = 400
-    tokens: int = 1024
+    tokens: int = 512
     """Tokens per step."""
-    episodes: int = 2048
+    episodes: int = 1024
     """Episodes of the teacher that the tokens are drawn from."""
     first_rate: float = 3e-3
     last_rate: float = 3e-4
@@ -63,7 +63,7 @@ def warm_start(settings: WarmStart, shape: PolicyShape, world: ToolCallWorld, se
         fold(shape, weights, folded)
         here = rows[picks[step]]
         kept = forward(folded.at(0), here)
-        d_logits = kept.logp.exp().sub_(targets[answers[picks[step]]]).div_(settings.tokens)
+        d_logits = kept.shifted.softmax(-1).sub_(targets[answers[picks[step]]]).div_(settings.tokens)
         backward(folded.at(0), here, kept, d_logits, slope.at(0))
         unfold_gradient(shape, weights, slope, gradient_views)
         share = step / max(1, settings.steps - 1)
@@ -71,9 +71,7 @@ def warm_start(settings: WarmStart, shape: PolicyShape, world: ToolCallWorld, se
     return flat[0]
 
 
-def _teacher_tokens(
-    world: ToolCallWorld, episodes: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], Tensor]:
+def _teacher_tokens(world: ToolCallWorld, episodes: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Tensor]:
     """Play the teacher; return features `[episodes · T, 5]` and each token's row of the flattened teacher."""
     task = world.task
     digits = rng.integers(0, DIGITS, (1, episodes, task.turns))

@@ -208,5 +208,5 @@ class Episodes:
     def reward(self) -> NDArray[np.float32]:
         """Reward `[S, R]` of the finished episodes, 0 or 1."""
         fatal = (self.format_errors() & ~self.forgiven).any(-1)
-        answered = self.tokens[..., self.task.horizon - 2] == self._sums[..., -1]
-        return (answered & ~fatal).astype(np.float32)
+        earned: Bools = (self.tokens[..., self.task.horizon - 2] == self._sums[..., -1]) & ~fatal
+        return earned.astype(np.float32)

@@ -1,0 +1,121 @@
+"""Ray for one run: an own one on loopback that leaves nothing behind, or a cluster that is joined. Ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from entr_lab.errors import ConfigError, EngineError, check_range
+from entr_lab.real.weight_transfer import remove_orphans
+
+__all__ = ["Cluster"]
+
+_LOOPBACK = "127.0.0.1"
+
+
+class Cluster:
+    """A running Ray, as a context manager.
+
+    Args:
+        address: empty starts a Ray of our own on this machine, bound to loopback, even if another one runs here;
+            `auto` or `host:port` joins a cluster. In a process that is already connected to Ray, that Ray is used
+            and left running.
+        cpus: CPUs that an own Ray hands out; actors of a laptop run reserve fewer than one each.
+        object_store_mib: of an own Ray; weights do not pass through it.
+
+    Raises:
+        RangeError: a number is too small.
+        ConfigError: there is no cluster at `address`.
+        EngineError: an own Ray did not start.
+    """
+
+    def __init__(self, address: str = "", *, cpus: int = 4, object_store_mib: int = 128) -> None:
+        check_range("cpus", cpus, low=1)
+        check_range("object_store_mib", object_store_mib, low=80)
+        import ray
+
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray watches memory of the whole machine and would kill our actors for what others use.
+        os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+        self._ray = ray
+        self._folder: Path | None = None
+        self._children: list[Any] = []
+        self.owned = not ray.is_initialized() and not address
+        """Whether this object started Ray and stops it."""
+        self._connected = not ray.is_initialized()
+        if not self._connected:
+            return
+        if address:
+            self._join(address)
+        else:
+            self._start(cpus, object_store_mib)
+
+    def _join(self, address: str) -> None:
+        try:
+            self._ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+        except Exception as error:
+            raise ConfigError(
+                f"no Ray cluster at {address!r} ({type(error).__name__}); start one with `ray start --head`, or leave "
+                f"the address empty to run on this machine alone."
+            ) from error
+
+    def _start(self, cpus: int, object_store_mib: int) -> None:
+        import psutil
+
+        before = {child.pid for child in psutil.Process().children(recursive=True)}
+        self._folder = Path(tempfile.mkdtemp(prefix="entr-lab-ray-"))
+        try:
+            self._ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=object_store_mib << 20,
+                include_dashboard=False,
+                logging_level="ERROR",
+                log_to_driver=False,
+                _node_ip_address=_LOOPBACK,
+                _temp_dir=str(self._folder),
+            )
+        except Exception as error:
+            self.shutdown()
+            raise EngineError(f"Ray did not start on this machine: {error}") from error
+        self._children = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+
+    @property
+    def address(self) -> str:
+        """Where others can join, `host:port`."""
+        return str(self._ray.get_runtime_context().gcs_address)
+
+    def shutdown(self) -> None:
+        """Disconnect; stop an own Ray, wait until its processes are gone and remove its files."""
+        if self._connected:
+            with contextlib.suppress(Exception):  # a Ray that died cannot be disconnected from
+                self._ray.shutdown()
+            self._connected = False
+        if self.owned:
+            _stop(self._children)
+            self._children = []
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        remove_orphans()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.shutdown()
+
+
+def _stop(children: list[Any]) -> None:
+    import psutil
+
+    _, stubborn = psutil.wait_procs(children, timeout=10)
+    for child in stubborn:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(stubborn, timeout=5)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # the simulator imports torch, which the command line does on
 
 __all__ = ["print_open_loop", "to_json"]
 
+_REFERENCE = "entr (ε = 0.1)"
+"""The rule whose budget all others are given, as the result names it."""
+
 
 def print_open_loop(result: OpenLoopResult, console: Console) -> None:
     """Print every table of the open loop with its seeds and the meaning of its intervals."""
@@ -107,8 +110,9 @@ def _budget(result: OpenLoopResult, temperature: float) -> Table:
     table = _table(
         f"Matched budget at {entropy}: masked %, and mean H of what is removed at lag {lags[-1]}",
         f"Thresholds are scaled to mask {_percent(result.step0_frac)} % of a step-0 batch, then left alone; "
-        f"the last block keeps the papers' thresholds.",
-        ("rule", "× threshold", *(f"n = {lag}" for lag in lags), "H removed"),
+        f"the last block keeps the papers' thresholds. The difference is paired, on the same tokens; a star marks "
+        f"one whose interval excludes 0.",
+        ("rule", "× threshold", *(f"n = {lag}" for lag in lags), f"− {_REFERENCE} at {lags[-1]}", "H removed"),
     )
     for index, row in enumerate(result.budget):
         if index and result.budget[index - 1].calibrated and not row.calibrated:
@@ -116,7 +120,9 @@ def _budget(result: OpenLoopResult, temperature: float) -> Table:
         cells = _cells(row, temperature)
         scale = f"{row.scale.value:.3g}" if row.calibrated else "as published"
         fractions = (_percent(cell.masked_frac) for cell in cells)
-        table.add_row(row.rule, scale, *fractions, _number(cells[-1].removed_entropy, ".2f"))
+        itself = row.calibrated and row.rule == _REFERENCE
+        difference = "" if itself else _difference(cells[-1].excess)
+        table.add_row(row.rule, scale, *fractions, difference, _number(cells[-1].removed_entropy, ".2f"))
     return table
 
 
@@ -127,6 +133,12 @@ def _cells(row: BudgetRow, temperature: float) -> list[BudgetCell]:
 def _percent(estimate: Estimate) -> str:
     scaled = type(estimate)(100 * estimate.value, 100 * estimate.low, 100 * estimate.high)
     return _number(scaled, ".2f" if scaled.value >= 1 else ".3f")
+
+
+def _difference(estimate: Estimate) -> str:
+    significant = estimate.low > 0 or estimate.high < 0
+    scaled = type(estimate)(100 * estimate.value, 100 * estimate.low, 100 * estimate.high)
+    return _number(scaled, "+.2f") + ("*" if significant else "")
 
 
 def _attribution(result: OpenLoopResult) -> Table:

@@ -131,6 +131,8 @@ class BudgetCell:
     lag: int
     temperature: float
     masked_frac: Estimate
+    excess: Estimate
+    """masked_frac minus that of the calibrated reference rule on the same tokens: paired by seed."""
     removed_entropy: Estimate
     """Mean H of what it removes; NaN where it removes nothing in any seed."""
 

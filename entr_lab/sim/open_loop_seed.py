@@ -21,7 +21,7 @@ from entr_lab.sim.synthetic import TokenSource, chunks
 from entr_lab.sim.versions_mix import Attribution, attribute, switch_jump
 from entr_lab.tokens import TokenBatch
 
-__all__ = ["AS_PUBLISHED", "CALIBRATED", "PARTS", "Scales", "SeedTables", "drift_scales", "observe"]
+__all__ = ["AS_PUBLISHED", "CALIBRATED", "PARTS", "REFERENCE", "Scales", "SeedTables", "drift_scales", "observe"]
 
 _PILOT, _POSITIONS, _SHARED, _LOCAL, _STEP0, _LATER, _RAISED, _CAUSES, _MIXTURE = range(9)
 """Streams of random numbers, one a purpose."""
@@ -43,6 +43,9 @@ CALIBRATED: Final[dict[str, KeepRule]] = {
     "entr (ε = 0.01)": Entr(tau=1.0, eps=0.01),
 }
 """Rules that are scaled to the budget."""
+
+REFERENCE: Final = "entr (ε = 0.1)"
+"""The calibrated rule that the others are compared with."""
 
 AS_PUBLISHED: Final[dict[str, KeepRule]] = {
     "icepop": IcePop(),

@@ -27,7 +27,7 @@ from entr_lab.sim.open_loop_result import (
     OutlierRow,
     SlopeRow,
 )
-from entr_lab.sim.open_loop_seed import PARTS, Cell, Scales, SeedTables, drift_scales, observe
+from entr_lab.sim.open_loop_seed import PARTS, REFERENCE, Cell, Scales, SeedTables, drift_scales, observe
 from entr_lab.sim.outliers import GROUPS, Moments
 from entr_lab.sim.scaling import Estimate, fit_slope, seed_estimate
 from entr_lab.sim.synthetic import chunks
@@ -131,22 +131,30 @@ def _jumps(config: OpenLoopConfig, found: Sequence[SeedTables]) -> tuple[JumpRow
 
 
 def _budget_rows(found: Sequence[SeedTables]) -> tuple[BudgetRow, ...]:
+    reference = [one.calibrated[REFERENCE][1] for one in found]
     rows = []
     for rule in found[0].calibrated:
         scale = seed_estimate([one.calibrated[rule][0].scale for one in found])
-        rows.append(BudgetRow(rule, True, scale, _cells([one.calibrated[rule][1] for one in found])))
+        cells = _cells([one.calibrated[rule][1] for one in found], reference)
+        rows.append(BudgetRow(rule, True, scale, cells))
     for rule in found[0].published:
-        cells = _cells([one.published[rule] for one in found])
+        cells = _cells([one.published[rule] for one in found], reference)
         rows.append(BudgetRow(rule, False, Estimate(1.0, 1.0, 1.0), cells))
     return tuple(rows)
 
 
-def _cells(tables: Sequence[dict[Cell, Masked]]) -> tuple[BudgetCell, ...]:
+def _cells(tables: Sequence[dict[Cell, Masked]], reference: Sequence[dict[Cell, Masked]]) -> tuple[BudgetCell, ...]:
     return tuple(
         BudgetCell(
             lag=lag,
             temperature=temperature,
             masked_frac=seed_estimate([table[temperature, lag].masked_frac for table in tables]),
+            excess=seed_estimate(
+                [
+                    table[temperature, lag].masked_frac - other[temperature, lag].masked_frac
+                    for table, other in zip(tables, reference, strict=True)
+                ]
+            ),
             removed_entropy=_over_seeds([table[temperature, lag].removed_entropy for table in tables]),
         )
         for temperature, lag in tables[0]

@@ -96,6 +96,14 @@ def test_matched_budget_ordering(temperature, full):
         assert budget(full, rule, 30, temperature).masked_frac.value > 0.05
 
 
+def test_differences_are_paired(full):
+    """ENTR against itself is exactly 0; KPop's excess is the difference of the means, and it is significant."""
+    assert budget(full, "entr (ε = 0.1)", 30).excess.high == 0
+    kpop, entr = budget(full, "kpop", 30), budget(full, "entr (ε = 0.1)", 30)
+    assert kpop.excess.value == pytest.approx(kpop.masked_frac.value - entr.masked_frac.value)
+    assert kpop.excess.low > 0
+
+
 def test_exact_identities(full):
     """The parts of δ telescope to 1e-12, and truncation leaks one constant per position."""
     assert full.telescoping_error < 1e-12

@@ -70,10 +70,13 @@ class PpoClip(Surrogate):
         min(r·A, clip(r)·A) is A·min(r, 1 + ε_high) for A > 0 and A·max(r, 1 − ε_low) for A < 0: one end acts. Clamped
         before the exponential, a ratio that overflows leaves value and gradient finite.
         """
-        low = log(1.0 - self.eps_low) if self.eps_low < 1.0 else -inf
-        bottom = torch.where(advantage < 0, low, -inf)
-        top = torch.where(advantage < 0, log(self.dual_clip), log1p(self.eps_high))
-        bounded = log_ratio.clamp(bottom.to(log_ratio.dtype), top.to(log_ratio.dtype))
+        lowest = log(1.0 - self.eps_low) if self.eps_low < 1.0 else -inf
+        falling = advantage < 0
+        low = torch.where(falling, log_ratio.new_tensor(lowest), log_ratio.new_tensor(-inf))
+        high = torch.where(
+            falling, log_ratio.new_tensor(log(self.dual_clip)), log_ratio.new_tensor(log1p(self.eps_high))
+        )
+        bounded = log_ratio.clamp(low, high)
         return (bounded + log_factor).exp() * advantage
 
 

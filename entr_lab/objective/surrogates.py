@@ -71,12 +71,9 @@ class PpoClip(Surrogate):
         before the exponential, a ratio that overflows leaves value and gradient finite.
         """
         lowest = log(1.0 - self.eps_low) if self.eps_low < 1.0 else -inf
-        falling = advantage < 0
-        low = torch.where(falling, log_ratio.new_tensor(lowest), log_ratio.new_tensor(-inf))
-        high = torch.where(
-            falling, log_ratio.new_tensor(log(self.dual_clip)), log_ratio.new_tensor(log1p(self.eps_high))
-        )
-        bounded = log_ratio.clamp(low, high)
+        down = log_ratio.clamp(lowest, log(self.dual_clip))
+        up = log_ratio.clamp(max=log1p(self.eps_high))
+        bounded = torch.where(advantage < 0, down, up)
         return (bounded + log_factor).exp() * advantage
 
 

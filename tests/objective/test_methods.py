@@ -78,9 +78,15 @@ def test_what_a_user_types(text: str, rule: object) -> None:
     assert parse_method(text).rule == rule
 
 
-def test_the_label_tells_hyper_parameters() -> None:
-    assert parse_method("entr(tau=1.6,eps=0.1)").name == "entr(tau=1.6, eps=0.1)"
-    assert parse_method("tis(cap=5)").weight.cap == 5.0
+@pytest.mark.parametrize("text", ["entr(tau=1.6,eps=0.1)", "tis(cap=5)", "icepop(low=0.25)", "m2po"])
+def test_the_label_builds_the_method_again(text: str) -> None:
+    method = parse_method(text)
+    assert method.name.startswith(text.split("(")[0])
+    assert parse_method(method.name) == method
+
+
+def test_the_cap_of_tis_is_its_hyper_parameter() -> None:
+    assert parse_method("tis(cap=5)").weight == Weight(kind=WeightKind.TRUNCATED, cap=5.0)
 
 
 @pytest.mark.parametrize(

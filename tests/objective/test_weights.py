@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from entr_lab.errors import ConfigError, RangeError
 from entr_lab.objective import Anchor, Weight, WeightKind, log_factor, log_ratios
-from entr_lab.rules import Entr, Fixed, IcePop, KeepAll, M2po
+from entr_lab.rules import Entr, Fixed, IcePop, KeepAll, KeepRule, M2po
 from tests.strategies import entropies, from_ratios, with_gradient
 
 NONE, RATIO, BOUNDARY = (Weight(kind=kind) for kind in (WeightKind.NONE, WeightKind.RATIO, WeightKind.BOUNDARY))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from entr_lab.real.records import Completion, Rollout
+from entr_lab.real.records import Completion, Rollout, SamplingSpec
 
 
 class ToyBody(nn.Module):
@@ -79,7 +79,6 @@ class FakeGenerator:
 
     Args:
         model: anything with `model(input_ids=…).logits`; copied.
-        stop_ids: a sampled one of these ends the completion.
         seed: of the sampling.
         dtype: bfloat16 gives the mismatch of a real engine.
     """
@@ -88,15 +87,11 @@ class FakeGenerator:
         self,
         model: nn.Module,
         *,
-        stop_ids: Iterable[int] = (),
-        temperature: float = 1.0,
         seed: int = 0,
         version: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.model = copy.deepcopy(model).to(dtype).eval()
-        self.stop_ids = frozenset(stop_ids)
-        self.temperature = temperature
         self.version = version
         self.calls = 0
         self._random = torch.Generator().manual_seed(seed)
@@ -106,17 +101,22 @@ class FakeGenerator:
         self.model.load_state_dict(weights)
         self.version = version
 
-    async def generate(self, prompt_ids: Sequence[int], max_tokens: int) -> Completion:
-        """Sample one completion, giving way to other tasks before each token."""
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
+    ) -> list[Completion]:
+        """Sample `n` completions, giving way to other tasks before each token."""
+        return [await self._generate(prompt_ids, sampling) for _ in range(n)]
+
+    async def _generate(self, prompt_ids: Sequence[int], sampling: SamplingSpec) -> Completion:
         self.calls += 1
         ids = list(prompt_ids)
         rows: list[tuple[int, float, float, float, int]] = []
         reason = "length"
-        while len(rows) < max_tokens:
+        while len(rows) < sampling.max_tokens:
             await asyncio.sleep(0)
-            rows.append(self._sample(ids))
+            rows.append(self._sample(ids, sampling.temperature))
             ids.append(rows[-1][0])
-            if rows[-1][0] in self.stop_ids:
+            if rows[-1][0] in sampling.stop_token_ids:
                 reason = "stop"
                 break
         token, logp, entropy, collision, version = zip(*rows, strict=True)
@@ -130,8 +130,8 @@ class FakeGenerator:
         )
 
     @torch.no_grad()
-    def _sample(self, ids: list[int]) -> tuple[int, float, float, float, int]:
-        logits = self.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].float() / self.temperature
+    def _sample(self, ids: list[int], temperature: float) -> tuple[int, float, float, float, int]:
+        logits = self.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].float() / temperature
         logp = logits.log_softmax(-1)
         probs = logp.exp()
         token = int(torch.multinomial(probs, 1, generator=self._random))
@@ -139,8 +139,28 @@ class FakeGenerator:
         return token, float(logp[token]), max(0.0, entropy), float(probs.square().sum()), self.version
 
 
+class ScriptedGenerator:
+    """Says what it is told to, one completion a call; behaviour columns are constants."""
+
+    def __init__(self, *completions: Sequence[int], reason: str = "stop") -> None:
+        self.prompts: list[list[int]] = []
+        self.samplings: list[SamplingSpec] = []
+        self._completions = list(completions)
+        self._reason = reason
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
+    ) -> list[Completion]:
+        self.prompts.append(list(prompt_ids))
+        self.samplings.append(sampling)
+        ids = np.array(self._completions.pop(0), dtype=np.int32)
+        column = np.full(len(ids), 0.5, dtype=np.float32)
+        version = np.full(len(ids), len(self.prompts), dtype=np.int64)
+        return [Completion(ids, -column, column, column, version, self._reason)]
+
+
 class FakeTransfer:
-    """Pushes weights into generators at once, or loses them on the way."""
+    """Pushes weights into generators at once."""
 
     def __init__(self, generators: Sequence[FakeGenerator]) -> None:
         self.generators = generators

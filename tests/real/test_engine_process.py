@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("psutil")
+
+from entr_lab.real.engine_process import EngineProcess
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+STUBBORN = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
+
+
+def test_only_processes_started_since_are_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entr_lab.real.engine_process._PATIENCE", 0.2)
+    older = subprocess.Popen(SLEEP)
+    process = EngineProcess()
+    engine = subprocess.Popen(STUBBORN)
+    try:
+        assert process.pid is None
+        assert not process.alive()
+        process.find()
+        assert process.pid == engine.pid
+        assert process.alive()
+        process.stop()
+        assert not process.alive()
+        assert older.poll() is None
+    finally:
+        older.kill()
+        engine.kill()
+        older.wait(5)
+
+
+def test_a_zombie_is_dead() -> None:
+    process = EngineProcess()
+    engine = subprocess.Popen(SLEEP)
+    process.find()
+    engine.kill()
+    import psutil
+
+    while psutil.Process(engine.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert not process.alive()
+    engine.wait(5)
+
+
+def test_the_core_is_found_by_its_name_among_children() -> None:
+    process = EngineProcess()
+    helper = subprocess.Popen(SLEEP)
+    core = subprocess.Popen([*SLEEP, "VLLM::EngineCore"])
+    try:
+        process.find()
+        assert process.pid == core.pid
+    finally:
+        for child in (helper, core):
+            child.kill()
+            child.wait(5)

@@ -11,7 +11,7 @@ from entr_lab.errors import ConfigError, RangeError
 from entr_lab.objective import Denominator, Reduction, coefficients
 from entr_lab.tokens import TokenBatch
 from tests import reference
-from tests.strategies import batches, from_ratios
+from tests.strategies import from_ratios
 
 REDUCTIONS = [
     Reduction(denominator=kind, constant=50.0 if kind is Denominator.CONSTANT else None) for kind in Denominator
@@ -20,11 +20,12 @@ every_reduction = pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda re
 
 
 @every_reduction
-@given(batch=batches(), data=st.data())
-def test_equals_the_naive_twin(reduction: Reduction, batch: TokenBatch, data: st.DataObject) -> None:
-    keep = data.draw(st.lists(st.booleans(), min_size=batch.n_tokens, max_size=batch.n_tokens))
+@given(tokens=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=20))
+def test_equals_the_naive_twin(reduction: Reduction, tokens: list[tuple[int, bool]]) -> None:
+    sequence, keep = [ident for ident, _ in tokens], [kept for _, kept in tokens]
+    batch = from_ratios([0.0] * len(tokens), sequence=sequence)
     found = coefficients(reduction, batch, torch.tensor(keep)).expand(batch.n_tokens).tolist()
-    expected = reference.coefficients(reduction.denominator.value, batch.sequence.tolist(), keep, reduction.constant)
+    expected = reference.coefficients(reduction.denominator.value, sequence, keep, reduction.constant)
     assert found == pytest.approx(expected, rel=1e-6)
 
 

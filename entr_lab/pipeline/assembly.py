@@ -51,7 +51,7 @@ def assemble(state: State, key: OrderKey | None) -> Batch | Wait | Done:
 def _bounded(state: State, key: OrderKey | None) -> list[Group] | Wait | Done:
     size = state.config.batch_groups
     if len(state.ready) < size:
-        return _too_few(state, list(state.ready.values()))
+        return _too_few(state)
     if state.optimistic:
         return _ordered(state, key, size)
     lowest = Counter[int]()
@@ -105,20 +105,21 @@ def _exact(state: State) -> list[Group] | Wait | Done:
     coming = any(group.target == state.version for group in state.open.values())
     if coming or state.prompts_left or not state.exhausted:
         return _generation(state)
-    if mine:
-        return _too_few(state, mine, ended=True)
-    # Replacements ran out: the places of this target stay empty, and no other may use the later ones' groups.
-    for group in [*state.ready.values(), *state.open.values()]:
-        drop(state, group, -1.0, DropReason.END_OF_DATA)
-    return Done()
-
-
-def _too_few(state: State, mine: list[Group], *, ended: bool = False) -> list[Group] | Wait | Done:
-    if not ended and (state.open or state.prompts_left or not state.exhausted):
-        return _generation(state)
     if mine and state.config.train_last_partial:
         return mine
-    for group in mine:
+    # Replacements ran out: places of this target stay empty, and no other target may use the later ones' groups.
+    return _end(state, [*state.ready.values(), *state.open.values()])
+
+
+def _too_few(state: State) -> list[Group] | Wait | Done:
+    if state.open or state.prompts_left or not state.exhausted:
+        return _generation(state)
+    rest = list(state.ready.values())
+    return rest if rest and state.config.train_last_partial else _end(state, rest)
+
+
+def _end(state: State, rest: list[Group]) -> Done:
+    for group in rest:
         drop(state, group, -1.0, DropReason.END_OF_DATA)
     return Done()
 

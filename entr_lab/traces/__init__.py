@@ -1,0 +1,1 @@
+"""The rollout record on disk: one row a token, one row a sequence, Parquet."""

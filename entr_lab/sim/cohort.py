@@ -135,7 +135,10 @@ class Cohort:
         passes = [
             token_pass(self._current.at(run), experience.rows[i], experience.tokens[i]) for i, run in enumerate(runs)
         ]
-        logp_pi = torch.stack([passed.logp for passed in passes]).requires_grad_()
+        logp_pi = torch.stack([passed.logp for passed in passes])
+        # A rule drops tokens whose ratio is not a number, so a ruined policy need not show in its gradient.
+        self._adam.alive[runs.start : runs.stop] &= logp_pi.isfinite().all(-1)
+        logp_pi.requires_grad_()
         batch = experience.batch(logp_pi, update, method.advantage)
         outcome = policy_loss(method, batch)
         (d_logp,) = torch.autograd.grad(outcome.loss.sum(), logp_pi)

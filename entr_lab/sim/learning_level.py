@@ -88,20 +88,25 @@ def run_learning(
     return LearningResult(scenario, tuple(names), tuple(order), tuple(runs), not complete)
 
 
-def plan_cohorts(methods: int, seeds: Sequence[int], workers: int) -> list[tuple[range, Sequence[int]]]:
-    """Cut methods × seeds into rectangles of like size: (indices of methods, seeds) each.
+def plan_cohorts(methods: int, seeds: Sequence[int], workers: int) -> list[tuple[Sequence[int], Sequence[int]]]:
+    """Cut methods × seeds into rectangles, (indices of methods, seeds) each, that keep all workers busy.
 
-    Seeds are cut first, since a seed's noise and warm start are shared by its methods; methods only if there are
-    fewer seeds than workers.
+    Seeds are cut first, since a seed's noise and warm start are shared by its methods; the methods are cut for the
+    seeds that are left over when every worker has as many as the others.
     """
-    per_seed = max(1, min(methods, _COHORT_RUNS))
-    parts = -(-len(seeds) * methods // max(_COHORT_RUNS, per_seed))
-    parts = min(len(seeds), -(-max(parts, workers) // workers) * workers)
-    cuts = [len(seeds) * i // parts for i in range(parts + 1)]
-    blocks = [seeds[low:high] for low, high in pairwise(cuts)]
-    halves = min(methods, -(-workers // len(blocks)))
-    edges = [methods * i // halves for i in range(halves + 1)]
-    return [(range(low, high), block) for block in blocks for low, high in pairwise(edges)]
+    even = len(seeds) // workers * workers
+    per_worker = even // workers
+    parts = -(-per_worker * methods // _COHORT_RUNS) * workers
+    everything: Sequence[int] = range(methods)
+    whole = _cut(seeds[:even], min(parts, even))
+    rest = _cut(everything, workers) if seeds[even:] else []
+    return [(everything, block) for block in whole] + [(chosen, seeds[even:]) for chosen in rest]
+
+
+def _cut(items: Sequence[int], parts: int) -> list[Sequence[int]]:
+    """Cut a sequence into at most `parts` neighbouring pieces of like size, none empty."""
+    edges = [len(items) * i // max(1, parts) for i in range(parts + 1)]
+    return [items[low:high] for low, high in pairwise(edges) if low < high]
 
 
 def _check(methods: Sequence[Method], seeds: Sequence[int]) -> None:

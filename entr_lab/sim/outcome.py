@@ -49,7 +49,7 @@ class RunRecord:
     """`[updates]` each: those of `entr_lab.diagnostics.METRICS`, and `reward`, `entropy_mu`, `gradient_norm`."""
     snapshots: tuple[Snapshot, ...] = ()
     failed_at: int | None = None
-    """First update whose gradient was not finite; the weights have stood still since."""
+    """First update whose log π or gradient was not finite; the weights have stood still since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ __all__ = ["RunLog"]
 
 _MOMENTS: Final = (0.1, 0.5, 1.0)
 _SNAPSHOT_STRIDE: Final = 3
-"""Every third token of the batch is kept: coprime with nothing that repeats every eight tokens but one."""
+"""Every third token is sampled: coprime with the eight phases of a turn, so that all of them are sampled alike."""
 
 
 class RunLog:

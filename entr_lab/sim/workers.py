@@ -10,11 +10,14 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from typing import Any
+
+from entr_lab.errors import EngineError
 
 __all__ = ["Control", "Progress", "run_jobs", "start_server"]
 
@@ -86,10 +89,13 @@ def run_jobs(
     Returns:
         The results in order, and whether all jobs ran to their end. After Ctrl-C jobs under way return what they
         have, and jobs that had not begun are missing.
+
+    Raises:
+        EngineError: a worker died. Whatever a job raises is raised here too, after the other jobs have stopped.
     """
     context = start_server()
     done, stop = context.Value("q", 0), context.Event()
-    complete = True
+    interrupted = False
     with ProcessPoolExecutor(workers, context, _initialise, (done, stop)) as pool:
         futures = [pool.submit(_call, job, each) for each in arguments]
         pending: set[Future[Any]] = set(futures)
@@ -98,11 +104,16 @@ def run_jobs(
                 finished, pending = wait(pending, _POLL_SECONDS, FIRST_COMPLETED)
                 if progress is not None:
                     progress(done.value, total)
-                if any(future.exception() for future in finished if not future.cancelled()):
-                    raise KeyboardInterrupt
+                failed = any(future.exception() for future in finished if not future.cancelled())
             except KeyboardInterrupt:
-                complete = False
+                interrupted, failed = True, False
+            if interrupted or failed:
                 stop.set()
                 for future in pending:
                     future.cancel()
-    return [future.result() for future in futures if not future.cancelled()], complete
+    try:
+        return [future.result() for future in futures if not future.cancelled()], not interrupted
+    except BrokenProcessPool:
+        raise EngineError(
+            "a worker process died, most likely for lack of memory; use fewer workers or fewer seeds at a time."
+        ) from None

@@ -53,12 +53,19 @@ def take(pipeline: Pipeline) -> Batch:
     return answer
 
 
-def step(pipeline: Pipeline, *, load: str | None = "w") -> Batch:
+def load(pipeline: Pipeline, worker: str = "w") -> None:
+    """Load the newest weights, unless a running rollout holds them back."""
+    plan = pipeline.plan_update(worker)
+    if plan.version is not None:
+        pipeline.update(worker, plan.version, 0.0)
+
+
+def step(pipeline: Pipeline, *, worker: str | None = "w") -> Batch:
     """Take, publish, and load the new weights on a worker."""
     batch = take(pipeline)
     pipeline.publish(pipeline.version + pipeline.config.admission.updates_per_batch, 0.0)
-    if load is not None:
-        pipeline.update(load, pipeline.version, 0.0)
+    if worker is not None:
+        load(pipeline, worker)
     return batch
 
 

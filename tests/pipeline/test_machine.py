@@ -302,10 +302,9 @@ class AsyncDrop(ProtocolMachine):
 
 EXAMPLES = 110
 EVERYWHERE = (
-    *("batch", "stale token", "late", "worker-lost", "failed", "group-closed", "zero-variance"),
-    *("too-few", "end-of-data", "wait generation", "wait no-prompts", "wait no-workers"),
-    *("idle in-flight", "idle buffer-full", "idle exhausted", "idle no-prompts"),
-    *("crash in training", "crash with open groups", "crash with a buffer", "crash before rewards"),
+    *("batch", "stale token", "late", "worker-lost", "failed", "group-closed", "too-few", "end-of-data"),
+    *("wait generation", "wait no-workers", "idle in-flight", "idle buffer-full"),
+    *("crash in training", "crash with open groups", "crash with a buffer"),
 )
 
 

@@ -19,7 +19,6 @@ from entr_lab.pipeline import (
     DropReason,
     Event,
     OnUpdate,
-    Order,
     Outcome,
     Pipeline,
     Policy,
@@ -30,7 +29,7 @@ from entr_lab.pipeline import (
     read_log,
     replay,
 )
-from tests.pipeline.helpers import finish, ids, make, spans, start, step, take
+from tests.pipeline.helpers import finish, ids, load, make, start, step, take
 
 DROP = Admission.asynchronous(1, 1, policy=Policy.DROP)
 
@@ -67,59 +66,37 @@ def test_verl_4449_sync_does_not_generate_ahead_while_training() -> None:
     assert start(pipeline)[0].version == 1
 
 
-def test_tinker_cookbook_822_dropping_stale_groups_biases_to_short() -> None:
-    """Discarding what is stale trains on short rollouts and no dashboard shows it: wait drops none, drop reports it."""
-    shifts = {}
-    for policy in (Policy.WAIT, Policy.DROP):
-        bias = DropBias()
-        admission = Admission.asynchronous(1, 2, policy=policy)
-        pipeline = make(admission, prompts=300, batch_groups=2, closed=bias.add, worker="")
-        for i in range(4):
-            pipeline.join(f"w{i}", 0)
-        pipeline.exhaust()
-        rng = random.Random(0)
-        running: dict[int, int] = {}
-        while not isinstance(answer := pipeline.take(), Done):
-            if isinstance(answer, Batch):
-                pipeline.publish(pipeline.version + 1, 0.0)
-            for worker, version in pipeline.workers.items():
-                if (plan := pipeline.plan_update(worker)).version is not None:
-                    pipeline.update(worker, plan.version, 0.0)
-                if not pipeline.running(worker) and isinstance(got := pipeline.dispatch(worker, 1, 0.0), list):
-                    running[got[0].ticket] = rng.choice([1, 1, 1, 12])
-                for ticket in pipeline.running(worker):
-                    running[ticket] -= 1
-                    if running[ticket] <= 0:
-                        length = 100 if rng.random() < 0.5 else 50
-                        slow = running.pop(ticket) < 0
-                        pipeline.complete(ticket, spans(version, each=length + slow), 0.0, 0.0)
-                for rollout in pipeline.drain_aborts():
-                    running.pop(rollout.ticket, None)
-        shifts[policy] = (pipeline.counts.dropped[DropReason.STALE], pipeline.counts.trained)
-    assert shifts[Policy.WAIT] == (0, 300)
-    dropped, trained = shifts[Policy.DROP]
-    assert dropped > 10
-    assert dropped + trained == 300
+def test_tinker_cookbook_822_waiting_trains_on_long_rollouts_too() -> None:
+    """Stale groups were discarded, which biases to short rollouts: policy wait holds the trainer back instead."""
+    pipeline = make(Admission.asynchronous(1, 1), prompts=9)
+    long, short = start(pipeline, 2)
+    finish(pipeline, short)
+    step(pipeline)
+    finish(pipeline, start(pipeline)[0])
+    step(pipeline)
+    assert pipeline.plan_update("w").held_by == (long.ticket,)
+    assert reason(pipeline.dispatch("w", 1, 0.0)) is Reason.STALENESS
+    assert reason(pipeline.take()) is Reason.GENERATION
+    assert finish(pipeline, long, 0, 1, each=1000) is Outcome.READY
+    assert step(pipeline).staleness() == {1: 1000, 2: 1000}
+    assert pipeline.counts.dropped.total() == 0
 
 
 def test_tinker_cookbook_822_the_report_names_the_bias() -> None:
-    """The bias in numbers: long groups are dropped, and the length row says lower, source and difficulty do not."""
+    """The same in numbers: long groups are dropped, the length row says lower, difficulty and source do not."""
     bias, rng = DropBias(), random.Random(1)
-    pipeline = make(DROP, prompts=0, closed=bias.add)
-    for i in range(400):
-        pipeline.add_prompts([Prompt(str(i), rng.choice("ab"), rng.random())])
+    pipeline = make(DROP, closed=bias.add)
+    pipeline.add_prompts(Prompt(str(i), rng.choice("ab"), rng.random()) for i in range(300))
     for _ in range(100):
-        late, early, third = start(pipeline, 3)
-        base = pipeline.version
-        finish(pipeline, early, each=rng.randrange(90, 110))
-        step(pipeline)
-        finish(pipeline, third, each=rng.randrange(90, 110))
-        step(pipeline)
+        long, *short = start(pipeline, 3)
+        for rollout in short:
+            finish(pipeline, rollout, each=rng.randrange(90, 110))
+            step(pipeline)
         # Two versions on, tokens of the first one are past the bound.
-        if late.ticket in pipeline.running("w"):
-            finish(pipeline, late, base, each=rng.randrange(900, 1100))
+        assert finish(pipeline, long, each=rng.randrange(900, 1100)) is Outcome.DROPPED
+        load(pipeline)
     rows = {row.name: row for row in bias.report()}
-    assert pipeline.counts.dropped[DropReason.STALE] == 100
+    assert pipeline.counts.dropped == {DropReason.STALE: 100}
     assert rows["length"].verdict == "lower"
     assert rows["length"].trained == pytest.approx(100, abs=2)
     assert rows["length"].dispatched == pytest.approx(400, abs=10)
@@ -130,16 +107,14 @@ def test_miles_1697_more_updates_per_batch_count_as_staleness() -> None:
     """Several optimiser steps per rollout silently stacked on the bound: here versions are optimiser steps."""
     with pytest.raises(ConfigError, match="raise max_inter to 3"):
         Admission.asynchronous(2, 2, updates_per_batch=4)
-    pipeline = make(Admission.asynchronous(3, 0, policy=Policy.DROP, updates_per_batch=2), prompts=9)
-    first, second, third = (start(pipeline)[0] for _ in range(2)), None, None
-    one, two = first
-    assert (second, third) == (None, None)
-    finish(pipeline, one)
-    finish(pipeline, two)
-    assert step(pipeline).target_version == 0
-    # The last update of this batch starts from version 3, three after the tokens: just inside the bound.
-    assert step(pipeline).target_version == 2
-    assert pipeline.version == 4
+    for bound, groups in ((2, 1), (3, 2)):
+        pipeline = make(Admission.asynchronous(bound, 0, policy=Policy.DROP, updates_per_batch=2), prompts=9)
+        # The second batch starts from version 2 and its last update from 3: a bound of 2 has no room for it.
+        for rollout in start(pipeline, 9):
+            finish(pipeline, rollout)
+        assert pipeline.ready_groups == groups
+        assert [step(pipeline, worker=None).target_version for _ in range(groups)] == [0, 2][:groups]
+        assert pipeline.counts.dropped.total() == 0
 
 
 def test_slime_1800_every_token_has_a_version() -> None:
@@ -161,8 +136,9 @@ def test_prime_rl_1901_the_bound_is_strict_and_not_off_by_one(lag: int, outcome:
     old, *others = start(pipeline, 4)
     for rollout in others[:lag]:
         finish(pipeline, rollout)
-        step(pipeline)
-    assert finish(pipeline, old, 0) is outcome if lag == 1 else old.ticket not in pipeline.running("x" and "w")
+        step(pipeline, worker=None)
+    assert finish(pipeline, old) is outcome
+    assert pipeline.ready_groups == (outcome is Outcome.READY)
 
 
 def test_prime_rl_1764_an_update_counts_once() -> None:
@@ -281,7 +257,7 @@ def test_openrlhf_1322_a_checkpoint_keeps_buffered_rollouts() -> None:
     again = through_json(pipeline)
     again.recover(0.0)
     again.join("v", 0)
-    batches = [ids(step(again, load="v")) for _ in range(3)]
+    batches = [ids(step(again, worker="v")) for _ in range(3)]
     assert batches == [["p0"], ["p1"], ["p2"]]
 
 
@@ -320,7 +296,7 @@ def test_trl_5911_resume_goes_on_at_the_next_prompt() -> None:
     seen = []
     for _ in range(4):
         finish(again, start(again, worker="v")[0])
-        seen += ids(step(again, load="v"))
+        seen += ids(step(again, worker="v"))
     assert seen == ["p1", "p2", "p3", "p4"]
 
 
@@ -342,16 +318,15 @@ def test_nemo_rl_3480_the_batch_about_to_be_trained_survives() -> None:
 def test_verl_7579_a_slow_source_that_vanishes_is_reported() -> None:
     """One slow data set silently fell to zero; the report gives the share of every source, trained and dispatched."""
     bias = DropBias()
-    pipeline = make(DROP, prompts=0, closed=bias.add)
+    pipeline = make(DROP, closed=bias.add)
     for i in range(60):
         pipeline.add_prompts([Prompt(f"s{i}", "slow"), Prompt(f"f{i}", "fast"), Prompt(f"g{i}", "fast")])
         slow, *fast = start(pipeline, 3)
-        base = pipeline.version
         for rollout in fast:
             finish(pipeline, rollout)
             step(pipeline)
-        if slow.ticket in pipeline.running("w"):
-            finish(pipeline, slow, base)
+        finish(pipeline, slow)
+        load(pipeline)
     rows = {row.name: row for row in bias.report()}
     assert rows["source=slow"].trained == 0
     assert rows["source=slow"].dispatched == pytest.approx(1 / 3)
@@ -362,12 +337,12 @@ def test_verl_7579_a_slow_source_that_vanishes_is_reported() -> None:
 def test_verl_7569_staleness_is_weighted_by_tokens() -> None:
     """Staleness was counted per trajectory, so one long stale rollout weighed as much as a short fresh one."""
     pipeline = make(DROP, prompts=4, batch_groups=2)
-    long, quick, short, _ = start(pipeline, 4)
-    finish(pipeline, quick)
-    finish(pipeline, short)
+    long, first, second, short = start(pipeline, 4)
+    finish(pipeline, first)
+    finish(pipeline, second)
     step(pipeline)
     finish(pipeline, long, 0, each=1000)
-    finish(pipeline, start(pipeline)[0] if pipeline.prompts_left else _, 1, each=10)
+    finish(pipeline, short, 1, each=10)
     assert take(pipeline).staleness() == {0: 10, 1: 1000}
 
 
@@ -400,7 +375,7 @@ def test_areal_558_bound_zero_means_sync_and_says_so() -> None:
 def test_nemo_gym_775_an_interleaving_can_be_reproduced() -> None:
     """Whether asynchronous rollouts can be reproduced had no answer: the log gives the same batches, in order."""
     log: list[Event] = []
-    pipeline = make(Admission.asynchronous(3, 2), prompts=40, batch_groups=2, order=None, log=log.append)
+    pipeline = make(Admission.asynchronous(3, 2), prompts=40, batch_groups=2, log=log.append)
     rng, running, batches = random.Random(5), [], []
     while len(batches) < 8:
         if isinstance(got := pipeline.dispatch("w", rng.randrange(1, 4), 0.0), list):
@@ -416,20 +391,3 @@ def test_nemo_gym_775_an_interleaving_can_be_reproduced() -> None:
     again, replayed = replay(read_log(b"".join(map(encode, log))).events)
     assert [ids(batch) for batch in replayed] == batches
     assert again.snapshot() == pipeline.snapshot()
-
-
-def test_prime_rl_order_of_the_buffer_is_what_was_asked_for() -> None:
-    """Freshest-first prefers new groups, oldest-first old ones; both serve every group that stays inside the bound."""
-    picked = {}
-    for order in (Order.FIFO, Order.FRESHEST, Order.OLDEST):
-        pipeline = make(Admission.asynchronous(5, 0, policy=Policy.DROP), prompts=9, order=order, worker="")
-        pipeline.join("a", 0)
-        pipeline.join("b", 0)
-        finish(pipeline, start(pipeline, worker="a")[0])
-        step(pipeline, load="b")
-        new = start(pipeline, worker="b")[0]
-        pipeline.join("c", 0)
-        assert pipeline.workers == {"a": 0, "b": 1, "c": 0}
-        finish(pipeline, new)
-        picked[order] = new.group
-    assert set(picked.values()) == {1}

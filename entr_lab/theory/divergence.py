@@ -19,6 +19,7 @@ __all__ = [
     "bracket",
     "chi_square",
     "ess_fraction",
+    "k3_mean",
     "kl_mu_pi",
     "kl_parts",
     "kl_pi_mu",
@@ -88,20 +89,30 @@ def kl_parts(logp_mu: ArrayLike, logp_pi: ArrayLike, accepted: Bool | None = Non
     Source: paper (full support); the escaped term is ours.
     """
     logp_mu, logp_pi = np.broadcast_arrays(np.asarray(logp_mu, np.float64), np.asarray(logp_pi, np.float64))
-    mu, pi = np.exp(logp_mu), np.exp(logp_pi)
-    delta = log_ratio(logp_mu, logp_pi)
-    near = np.abs(delta) <= 1.0
-    with np.errstate(invalid="ignore"):
-        # Far from 0 the product μ·e^δ is π itself, which never overflows.
-        far = pi - mu - np.where(mu > 0, mu * delta, 0.0)
-    term = np.where(near, mu * g(np.where(near, delta, 0.0)), far)
-    term = np.where(np.isfinite(logp_mu), term, 0.0)
+    term = _k3_terms(logp_mu, log_ratio(logp_mu, logp_pi))
     keep = np.ones(term.shape, dtype=bool) if accepted is None else np.broadcast_to(accepted, term.shape)
     return KlParts(
         np.sum(np.where(keep, term, 0.0), axis=-1),
         np.sum(np.where(keep, 0.0, term), axis=-1),
-        np.sum(np.where(np.isfinite(logp_mu), 0.0, pi), axis=-1),
+        np.sum(np.where(np.isfinite(logp_mu), 0.0, np.exp(logp_pi)), axis=-1),
     )
+
+
+def _k3_terms(logp_mu: Array, delta: Array) -> Array:
+    """μ g(δ), `[..., V]`; far from 0 as μe^δ − μ − μδ with μe^δ = π from its logarithm, which never overflows."""
+    mu = np.exp(logp_mu)
+    near = np.abs(delta) <= 1.0
+    with np.errstate(invalid="ignore"):
+        far = np.exp(np.minimum(logp_mu + delta, 0.0)) - mu - np.where(mu > 0, mu * delta, 0.0)
+    term = np.where(near, mu * g(np.where(near, delta, 0.0)), far)
+    return np.asarray(np.where(np.isfinite(logp_mu), term, 0.0))
+
+
+def k3_mean(logp_mu: ArrayLike, delta: ArrayLike, accepted: Bool | None = None) -> Array:
+    """E_μ[1_S g(δ)], `[...]`, from δ itself: forming log π and subtracting again would lose digits."""
+    logp_mu, delta = np.broadcast_arrays(np.asarray(logp_mu, np.float64), np.asarray(delta, np.float64))
+    term = _k3_terms(logp_mu, delta)
+    return np.asarray(np.sum(term if accepted is None else np.where(accepted, term, 0.0), axis=-1))
 
 
 def kl_mu_pi(logp_mu: ArrayLike, logp_pi: ArrayLike) -> Array:

@@ -21,8 +21,8 @@ __all__ = [
     "worst_group",
 ]
 
-_SECTION_STEPS = 40
-_GRID = 64
+_SECTION_STEPS = 25
+_GRID = 32
 
 
 def two_point_kl(mass: ArrayLike, drift_range: ArrayLike) -> Array:

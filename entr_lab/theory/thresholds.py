@@ -85,7 +85,7 @@ def regret(tokens: Enumeration, rule: str, thresholds: Sequence[float], samples:
 def rank_correlation(error: Sequence[float], outcome: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
     """Spearman correlation of one-step error and training outcome over rules, and its permutation p-value.
 
-    A good predictor would give −1: a smaller error and a better outcome.
+    A good predictor gives −1 where the outcome is a reward, and 1 where it is a loss.
 
     Raises:
         DataError: fewer than four rules, or lengths that differ.

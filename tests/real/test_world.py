@@ -1,4 +1,4 @@
-"""Two gloo processes on the CPU against one: the same losses, masks, metrics and weights, batch-scope rules included."""
+"""Two gloo processes on the CPU against one: the same losses, masks and weights, batch-scope rules included."""
 
 import json
 import os

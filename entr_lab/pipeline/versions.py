@@ -50,7 +50,7 @@ def check_spans(spans: Sequence[VersionSpan]) -> None:
     """
     if not spans:
         raise ProtocolError("a finished trajectory has at least one token; report an empty one with fail().")
-    end, version = 0, spans[0][0]
+    end = version = 0
     for span in spans:
         if span[1] < end or span[2] <= span[1]:
             raise ProtocolError(f"span {tuple(span)} is empty or overlaps tokens before {end}; send ordered spans.")

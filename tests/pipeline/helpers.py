@@ -7,6 +7,7 @@ from typing import Any
 from entr_lab.pipeline import (
     Admission,
     Batch,
+    Order,
     Outcome,
     Pipeline,
     PipelineConfig,
@@ -19,7 +20,9 @@ from entr_lab.pipeline import (
 
 def make(admission: Admission | None = None, *, prompts: int = 0, worker: str = "w", **settings: Any) -> Pipeline:
     """A pipeline of one-group batches of one rollout with one worker, unless told otherwise."""
-    hooks = {name: settings.pop(name) for name in ("order", "closed", "log") if name in settings}
+    hooks = {name: settings.pop(name) for name in ("closed", "log") if name in settings}
+    if callable(key := settings.get("order")) and not isinstance(key, Order):
+        hooks["order"], settings["order"] = key, Order.CUSTOM
     settings = {"batch_groups": 1, "group_size": 1, **settings}
     pipeline = Pipeline(PipelineConfig(admission=admission or Admission.sync(), **settings), **hooks)
     pipeline.add_prompts(Prompt(f"p{i}", "ab"[i % 2], float(i)) for i in range(prompts))

@@ -48,7 +48,11 @@ class Clock:
 
 
 def products_per_run_update(scenario: Scenario) -> float:
-    """FLOP of the matrix products: sampling and forward once, backward twice (with the one table product as a lookup)."""
+    """FLOP of the two upper layers' products: once each for sampling and forward, twice for backward; and evaluation.
+
+    The first layer is a table lookup and its gradient a scatter, without products. Groups without advantage, which
+    skip the backward pass, are counted all the same, so the fraction may look better late in training.
+    """
     shape = scenario.shape
     upper = 2.0 * (shape.hidden * shape.hidden + shape.hidden * shape.vocabulary)
     tokens = scenario.rollouts * scenario.task.horizon

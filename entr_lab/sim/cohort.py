@@ -143,7 +143,7 @@ class Cohort:
         outcome = policy_loss(method, batch)
         (d_logp,) = torch.autograd.grad(outcome.loss.sum(), logp_pi)
         # Groups without advantage come last and have an exactly zero gradient: stop before them.
-        moving = (d_logp.unflatten(-1, (self.scenario.prompts, -1)) != 0).any(-1)
+        moving = (d_logp.view(len(runs), self.scenario.prompts, -1) != 0).any(-1)
         per_group = d_logp.shape[-1] // self.scenario.prompts
         for i, run in enumerate(runs):
             count = per_group * (int(moving[i].nonzero().max()) + 1 if moving[i].any() else 0)

@@ -104,7 +104,9 @@ class Weights(NamedTuple):
         """Return the blocks of `flat` `[S, P]` as views `[S, …]`."""
         blocks = shape.blocks
         pieces = torch.split(flat, [int(np.prod(block)) for block in blocks.values()], dim=-1)
-        return cls(*(piece.unflatten(-1, block) for piece, block in zip(pieces, blocks.values(), strict=True)))
+        return cls(
+            *(piece.view(*piece.shape[:-1], *block) for piece, block in zip(pieces, blocks.values(), strict=True))
+        )
 
 
 class Folded(NamedTuple):

@@ -99,7 +99,7 @@ def scaling_law(*, seed: int = 0, vocabulary: int = 512, positions: int = 600) -
 
 
 def lag_exponent(kind: str, *, seed: int = 0) -> tuple[float, float]:
-    """Exponent of RMS δ against lag, and half-width: "walk" (independent steps, ½) or "ballistic" (one direction, 1)."""
+    """Exponent of RMS δ against lag, and half-width; "walk": independent steps (½), "ballistic": one direction (1)."""
     lags = np.arange(1, 31)
     slopes = []
     for k in range(_SEEDS):

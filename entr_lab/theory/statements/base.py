@@ -79,13 +79,17 @@ def ratio_of(left: Array, right: Array, floor: float = 0.0) -> Array:
         return np.asarray(np.where(left <= floor, 0.0, left / right))
 
 
-def _readable(instance: Position) -> dict[str, Any]:
-    return {
-        "mu": [float(x) for x in np.exp(instance.logp_mu[0])],
-        "drift": [float(x) for x in instance.drift[0]],
-        "aux": [float(x) for x in instance.aux[0]],
-        "scalars": [float(x) for x in instance.scalars[0]],
-    }
+def _readable(ratio: Ratio, instance: Position) -> dict[str, Any]:
+    """The instance as lists; a column whose change leaves the ratio alone is left out."""
+    with np.errstate(all="ignore"):
+        base = ratio(instance)[0]
+        matters = {
+            "drift": ratio(instance._replace(drift=0.5 * instance.drift))[0] != base,
+            "aux": ratio(instance._replace(aux=1.0 - 0.5 * instance.aux))[0] != base,
+            "scalars": instance.scalars.size > 0,
+        }
+    shown = {"mu": np.exp(instance.logp_mu[0])} | {k: getattr(instance, k)[0] for k, used in matters.items() if used}
+    return {name: [float(x) for x in column] for name, column in shown.items()}
 
 
 def check_parts(*parts: Part) -> Callable[[Search], list[Finding]]:
@@ -102,7 +106,7 @@ def _attack(part: Part, how: Search) -> Finding:
     worst = search(
         part.ratio, scalars=part.scalars, seed=how.seed, rounds=how.rounds, deadline=how.deadline, enough=enough
     )
-    ratio, instance, tried, note = worst.ratio, _readable(worst.instance), worst.tried, ""
+    ratio, instance, tried, note = worst.ratio, _readable(part.ratio, worst.instance), worst.tried, ""
     rng = np.random.default_rng(how.seed)
     for V in _SIZES:
         with np.errstate(all="ignore"):

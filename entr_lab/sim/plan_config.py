@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from entr_lab.errors import ConfigError, nearest
 from entr_lab.sim.plan_schema import Batch, Plan
 
-__all__ = ["Plan", "parse_plan", "read_plan", "with_protocol", "with_split"]
+__all__ = ["Plan", "parse_plan", "read_plan", "read_plan_data", "with_protocol", "with_split"]
 
 
 def parse_plan(data: Mapping[str, Any]) -> Plan:
@@ -35,13 +35,22 @@ def read_plan(path: Path) -> Plan:
     Raises:
         ConfigError: the file is missing or no TOML, or `parse_plan` refuses it.
     """
+    return parse_plan(read_plan_data(path))
+
+
+def read_plan_data(path: Path) -> dict[str, Any]:
+    """Read a TOML file as plain data, unchecked, named after the file.
+
+    Raises:
+        ConfigError: the file is missing or no TOML.
+    """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the plan {path} cannot be read ({error.strerror}); give the path of a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML ({error}); see examples/plans.") from None
-    return parse_plan({"name": path.stem} | data)
+    return {"name": path.stem} | data
 
 
 def with_protocol(plan: Plan, **changes: Any) -> Plan:
@@ -55,8 +64,8 @@ def with_split(plan: Plan, generator_gpus: int, **changes: Any) -> Plan:
 
 
 def _one_sentence(error: ValidationError) -> str:
-    """Say the first problem of a validation in one sentence."""
-    first = error.errors()[0]
+    """Say the first problem of a validation in one sentence; a misspelt key before what is then missing."""
+    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     where = ".".join(str(part) for part in first["loc"]) or "the plan"
     if first["type"] == "extra_forbidden":
         known = _keys(first["loc"][:-1])
@@ -65,7 +74,11 @@ def _one_sentence(error: ValidationError) -> str:
         return f"unknown key {where!r} in the plan; {hint} Known: {', '.join(known)}."
     if first["type"] == "missing":
         return f"the plan lacks {where!r}; add it (examples/plans shows complete plans)."
-    return f"{where} in the plan is wrong: {first['msg'][0].lower()}{first['msg'][1:]}, got {first.get('input')!r}."
+    bound = first.get("ctx", {}).get("ge", first.get("ctx", {}).get("le"))
+    near = "" if bound is None else f"; the nearest plan that can run has {bound:g}"
+    return (
+        f"{where} in the plan is wrong: {first['msg'][0].lower()}{first['msg'][1:]}, got {first.get('input')!r}{near}."
+    )
 
 
 def _keys(section: tuple[int | str, ...]) -> list[str]:

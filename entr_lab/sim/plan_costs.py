@@ -30,9 +30,11 @@ def costs_of(plan: Plan) -> tuple[EngineCosts, TrainerCosts, SyncCosts]:
         gpu, model = plan.hardware.gpu, plan.hardware.model
         running = slots(gpu, model, plan.tensor_parallel, mean_context(plan))
         return (
-            engine_costs(gpu, model, plan.tensor_parallel, running),
-            trainer_costs(gpu, model, plan.trainer_gpus, plan.hardware.forward_passes),
-            sync_costs(model, recompute),
+            engine_costs(gpu, model, plan.tensor_parallel, running).scaled(plan.hardware.decode_scale),
+            trainer_costs(gpu, model, plan.trainer_gpus, plan.hardware.forward_passes).scaled(
+                plan.hardware.trainer_scale
+            ),
+            sync_costs(model, plan.tensor_parallel, recompute),
         )
     costs = plan.costs
     assert costs is not None  # parse_plan demands one of the two

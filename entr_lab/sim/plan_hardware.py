@@ -77,7 +77,8 @@ class Constants:
     trainer_mfu_dense: float = 0.35
     trainer_mfu_experts: float = 0.15
     trainer_fixed_seconds: float = 3.0
-    transfer_bytes_per_second: float = 10e9
+    transfer_bytes_per_second: float = 5e9
+    """Into each GPU of a generator, which receives its shard of the weights."""
     cache_share: float = 0.9
     """Share of the GPU's memory that weights and cache may fill."""
     most_sequences: int = 256
@@ -145,9 +146,10 @@ def trainer_costs(gpu: str, model: str, gpus: int, forward_passes: int) -> Train
     return TrainerCosts(CONSTANTS.trainer_fixed_seconds, operations / (gpus * card.flops * mfu))
 
 
-def sync_costs(model: str, recompute_kv: bool) -> SyncCosts:
-    """Return the costs of a weight update of `model` in bfloat16."""
-    return SyncCosts(2.0 * _model(model).parameters / CONSTANTS.transfer_bytes_per_second, recompute_kv)
+def sync_costs(model: str, tensor_parallel: int, recompute_kv: bool) -> SyncCosts:
+    """Return the costs of a weight update of `model`, in bfloat16, to generators of `tensor_parallel` GPUs."""
+    share = 2.0 * _model(model).parameters / tensor_parallel
+    return SyncCosts(share / CONSTANTS.transfer_bytes_per_second, recompute_kv)
 
 
 def _model(name: str) -> Model:

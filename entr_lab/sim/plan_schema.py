@@ -13,7 +13,7 @@ from entr_lab.pipeline.admission import OnUpdate, Policy
 from entr_lab.pipeline.config import Order
 from entr_lab.sim.lengths import Empirical, Fixed, LengthLaw, LogNormal, ParetoTail, Workload
 
-__all__ = ["Batch", "Costs", "Failures", "Hardware", "Lengths", "Plan", "Protocol", "Published", "Tools"]
+__all__ = ["Baseline", "Batch", "Costs", "Failures", "Hardware", "Lengths", "Plan", "Protocol", "Published", "Tools"]
 
 
 class _Section(BaseModel):
@@ -27,6 +27,10 @@ class Hardware(_Section):
     model: str
     forward_passes: int = Field(default=0, ge=0, le=4)
     """Passes of the trainer beside the update: old log-probs, a reference."""
+    decode_scale: float = Field(default=1.0, gt=0)
+    """Measured over predicted time of generation, from a synchronous run of the user's."""
+    trainer_scale: float = Field(default=1.0, gt=0)
+    """The same for the trainer's step."""
 
 
 class Costs(_Section):
@@ -121,16 +125,33 @@ class Failures(_Section):
     repair_seconds: float = Field(ge=0)
 
 
+class Baseline(_Section):
+    """How the synchronous twin of an asynchronous plan differs from it, beside its mode."""
+
+    mode: Literal["colocated-sync", "split-sync"] = "colocated-sync"
+    tensor_parallel: int | None = Field(default=None, ge=1)
+    forward_passes: int | None = Field(default=None, ge=0, le=4)
+    groups: int | None = Field(default=None, ge=1)
+
+
 class Published(_Section):
-    """What somebody else measured, to be shown beside the prediction under its own label."""
+    """What somebody measured, to be shown beside the prediction under its own label; seconds are per `groups`."""
 
     source: str
+    given: str
+    """Inputs of the plan that the source gives."""
+    assumed: str
+    """Inputs that it does not give, and that are assumptions here."""
+    groups: int | None = Field(default=None, ge=1)
+    """Groups of the published step, if it is not the plan's batch."""
     sync_seconds: float | None = Field(default=None, gt=0)
+    sync_generation_seconds: float | None = Field(default=None, gt=0)
+    sync_training_seconds: float | None = Field(default=None, gt=0)
     async_seconds: float | None = Field(default=None, gt=0)
-    speedup: float = Field(gt=0)
+    speedup: float | None = Field(default=None, gt=0)
     speedup_high: float | None = Field(default=None, gt=0)
-    assumed: str = ""
-    """The inputs of the plan that the source does not give."""
+    inter: int | None = Field(default=None, ge=0)
+    intra: int | None = Field(default=None, ge=0)
 
 
 class Plan(_Section):
@@ -147,6 +168,7 @@ class Plan(_Section):
     batch: Batch
     protocol: Protocol = Protocol()
     failures: Failures | None = None
+    baseline: Baseline = Baseline()
     published: Published | None = None
 
     @property

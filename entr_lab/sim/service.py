@@ -58,6 +58,10 @@ class EngineCosts:
         """Return τ(b, K)/b, the engine's seconds per emitted token."""
         return (self.base[running] + self.kv * context) / running
 
+    def scaled(self, factor: float) -> EngineCosts:
+        """Return these costs times `factor` > 0."""
+        return EngineCosts(tuple(factor * seconds for seconds in self.base), factor * self.kv, factor * self.prefill)
+
     @classmethod
     def linear(
         cls, fixed: float, per_sequence: float, slots: int, *, kv: float = 0.0, prefill: float = 0.0
@@ -80,6 +84,10 @@ class TrainerCosts:
     def step(self, tokens: float) -> float:
         """Return the seconds of one step over `tokens` tokens."""
         return self.fixed + self.per_token * tokens
+
+    def scaled(self, factor: float) -> TrainerCosts:
+        """Return these costs times `factor` > 0."""
+        return TrainerCosts(factor * self.fixed, factor * self.per_token)
 
 
 @dataclass(frozen=True, slots=True)

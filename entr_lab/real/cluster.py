@@ -8,9 +8,10 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from entr_lab.errors import ConfigError, EngineError, check_range
+from entr_lab.real.processes import StartedProcesses
 from entr_lab.real.weight_transfer import remove_orphans
 
 __all__ = ["Cluster"]
@@ -44,7 +45,7 @@ class Cluster:
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
         self._ray = ray
         self._folder: Path | None = None
-        self._children: list[Any] = []
+        self._processes = StartedProcesses()
         self.owned = not ray.is_initialized() and not address
         """Whether this object started Ray and stops it."""
         self._connected = not ray.is_initialized()
@@ -65,9 +66,6 @@ class Cluster:
             ) from error
 
     def _start(self, cpus: int, object_store_mib: int) -> None:
-        import psutil
-
-        before = {child.pid for child in psutil.Process().children(recursive=True)}
         self._folder = Path(tempfile.mkdtemp(prefix="entr-lab-ray-"))
         try:
             self._ray.init(
@@ -81,9 +79,10 @@ class Cluster:
                 _temp_dir=str(self._folder),
             )
         except Exception as error:
+            self._processes.find()
             self.shutdown()
             raise EngineError(f"Ray did not start on this machine: {error}") from error
-        self._children = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+        self._processes.find()
 
     @property
     def address(self) -> str:
@@ -97,8 +96,7 @@ class Cluster:
                 self._ray.shutdown()
             self._connected = False
         if self.owned:
-            _stop(self._children)
-            self._children = []
+            self._processes.stop()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -109,13 +107,3 @@ class Cluster:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.shutdown()
-
-
-def _stop(children: list[Any]) -> None:
-    import psutil
-
-    _, stubborn = psutil.wait_procs(children, timeout=10)
-    for child in stubborn:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
-    psutil.wait_procs(stubborn, timeout=5)

@@ -16,8 +16,8 @@ from typing import Any, Self
 from entr_lab.errors import EngineError
 from entr_lab.real.behaviour import COLUMNS, read_completion
 from entr_lab.real.canary import CanaryReference
-from entr_lab.real.engine_process import EngineProcess
 from entr_lab.real.engine_settings import EngineSettings
+from entr_lab.real.processes import StartedProcesses
 from entr_lab.real.proof import Proof, prove
 from entr_lab.real.records import Completion, SamplingSpec
 from entr_lab.real.trust import VersionTrust
@@ -35,7 +35,7 @@ class Generator:
     Use `await Generator.start(settings)`, and `await generator.shutdown()` at the end.
     """
 
-    def __init__(self, settings: EngineSettings, engine: Any, process: EngineProcess) -> None:
+    def __init__(self, settings: EngineSettings, engine: Any, process: StartedProcesses) -> None:
         self.settings = settings
         self.engine = engine
         self.trust = VersionTrust()
@@ -63,7 +63,7 @@ class Generator:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        process = EngineProcess()
+        process = StartedProcesses()
         arguments = settings.engine_arguments()
         arguments["weight_transfer_config"] = WeightTransferConfig(backend=settings.transfer)
         try:

@@ -23,7 +23,7 @@ from entr_lab.errors import EngineError
 from entr_lab.real.canary import LogitsFn, canary_reference, model_logits
 from entr_lab.real.proof import Proof
 from entr_lab.real.records import Completion, SamplingSpec
-from entr_lab.real.weight_transfer import WeightManifest, WeightSender
+from entr_lab.real.weight_transfer import WeightManifest, WeightSender, without_ties
 
 __all__ = [
     "CHECK_SAMPLING",
@@ -203,7 +203,7 @@ async def rehearse_update(
     state = {name: tensor.detach() for name, tensor in model.state_dict(keep_vars=True).items()}
     proof = None
     for weights in (perturbed(state), state):
-        reference = canary_reference(model_logits(model, dict(weights)), prompts)
+        reference = canary_reference(model_logits(model, without_ties(weights)), prompts)
         manifest = sender.publish(weights, version, reference)
         try:
             proof = await generator.update_weights(manifest, clear_cache=True)

@@ -8,16 +8,16 @@ import pytest
 
 pytest.importorskip("psutil")
 
-from entr_lab.real.engine_process import EngineProcess
+from entr_lab.real.processes import StartedProcesses
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
 
 
 def test_only_processes_started_since_are_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entr_lab.real.engine_process._PATIENCE", 0.2)
+    monkeypatch.setattr("entr_lab.real.processes._PATIENCE", 0.2)
     older = subprocess.Popen(SLEEP)
-    process = EngineProcess()
+    process = StartedProcesses()
     engine = subprocess.Popen(STUBBORN)
     try:
         assert process.pid is None
@@ -35,7 +35,7 @@ def test_only_processes_started_since_are_the_engines(monkeypatch: pytest.Monkey
 
 
 def test_a_zombie_is_dead() -> None:
-    process = EngineProcess()
+    process = StartedProcesses()
     engine = subprocess.Popen(SLEEP)
     process.find()
     engine.kill()
@@ -48,7 +48,7 @@ def test_a_zombie_is_dead() -> None:
 
 
 def test_the_core_is_found_by_its_name_among_children() -> None:
-    process = EngineProcess()
+    process = StartedProcesses()
     helper = subprocess.Popen(SLEEP)
     core = subprocess.Popen([*SLEEP, "VLLM::EngineCore"])
     try:
@@ -58,3 +58,16 @@ def test_the_core_is_found_by_its_name_among_children() -> None:
         for child in (helper, core):
             child.kill()
             child.wait(5)
+
+
+def test_pythons_semaphore_tracker_is_not_the_engines() -> None:
+    process = StartedProcesses()
+    tracker = subprocess.Popen([*SLEEP, "from multiprocessing.resource_tracker import main"])
+    try:
+        process.find()
+        assert process.pid is None
+        process.stop()
+        assert tracker.poll() is None
+    finally:
+        tracker.kill()
+        tracker.wait(5)

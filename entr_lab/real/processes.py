@@ -1,0 +1,71 @@
+"""The processes that an engine or Ray starts under this one: found by their parent, and stopped for certain. Ours."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["StartedProcesses"]
+
+_PATIENCE = 10.0
+"""Seconds that a process gets to end by itself before it is killed."""
+
+
+class StartedProcesses:
+    """Remembers which children this process had before, so as to find those that were started since."""
+
+    def __init__(self) -> None:
+        self._before = {child.pid for child in _children()}
+        self._children: list[psutil.Process] = []
+        self._core: psutil.Process | None = None
+
+    def find(self) -> None:
+        """Take all children, and theirs, that are new."""
+        fresh = [child for child in _children() if child.pid not in self._before]
+        # Python's own tracker of semaphores belongs to this process and cleans up after it.
+        self._children = [child for child in fresh if "resource_tracker" not in _command(child)]
+        named = [child for child in self._children if "EngineCore" in _command(child)]
+        self._core = next(iter(named or self._children), None)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the engine's core, or the first of the processes; None if there is none."""
+        return None if self._core is None else self._core.pid
+
+    def alive(self) -> bool:
+        """Whether the core still runs; a zombie does not."""
+        import psutil
+
+        if self._core is None:
+            return False
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return bool(self._core.status() != psutil.STATUS_ZOMBIE)
+        return False
+
+    def stop(self) -> None:
+        """Wait until the processes have ended, kill those that do not, and wait until they are gone."""
+        import psutil
+
+        _, stubborn = psutil.wait_procs(self._children, timeout=_PATIENCE)
+        for child in stubborn:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(stubborn, timeout=_PATIENCE)
+
+
+def _children() -> list[psutil.Process]:
+    import psutil
+
+    found: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return found
+
+
+def _command(child: psutil.Process) -> str:
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return " ".join(child.cmdline())
+    return ""

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from entr_lab.errors import EngineError, RangeError
+from entr_lab.real import actors
+from entr_lab.real.actors import GeneratorActor, RemoteGenerator, spawn_generators
+from entr_lab.real.engine_settings import EngineSettings
+from entr_lab.real.records import SamplingSpec
+from entr_lab.real.weight_transfer import WeightManifest
+from tests.real.fake_engine import FakedGenerator
+
+SETTINGS = EngineSettings(model="m", dtype="float32")
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    found: list[int] = []
+    monkeypatch.setattr(actors.os, "_exit", found.append)
+    monkeypatch.setattr(actors, "_FAREWELL", 0.01)
+    monkeypatch.setattr(actors, "_WATCH", 0.01)
+    return found
+
+
+@pytest.fixture
+def generators(monkeypatch: pytest.MonkeyPatch) -> list[FakedGenerator]:
+    """The generators that actors have started."""
+    made: list[FakedGenerator] = []
+
+    async def start(settings: EngineSettings) -> FakedGenerator:
+        made.append(FakedGenerator(settings))
+        return made[-1]
+
+    monkeypatch.setattr(actors.Generator, "start", start)
+    return made
+
+
+def test_an_actor_starts_its_engine_once_and_not_before_ready(generators: list[FakedGenerator]) -> None:
+    async def scenario() -> None:
+        actor = GeneratorActor(SETTINGS)
+        with pytest.raises(EngineError, match="await ready"):
+            await actor.health()
+        assert await asyncio.gather(actor.ready(), actor.ready()) == [os.getpid()] * 2
+        assert len(generators) == 1
+        await actor.update_weights(WeightManifest(3), clear_cache=True)
+        assert (await actor.health())["version"] == 3
+        assert (await actor.generate([1], SamplingSpec()))[0].weight_version.tolist() == [3]
+        await actor.shutdown()
+
+    asyncio.run(scenario())
+
+
+def test_a_request_of_vllms_protocol_is_one_part_of_an_update(generators: list[FakedGenerator]) -> None:
+    async def scenario() -> None:
+        actor = GeneratorActor(EngineSettings(model="m", device="cuda", transfer="nccl"))
+        await actor.ready()
+        update = asyncio.create_task(actor.update_weights(WeightManifest(3)))
+        await actor.start_weight_update()
+        await actor.update_weights(SimpleNamespace(update_info={}))
+        await actor.finish_weight_update()
+        await actor.update_weight_version("9")  # vLLM's own call; the manifest decides
+        await update
+        assert generators[0].version == 3
+        await actor.shutdown()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_actor_has_every_method_that_vllms_client_calls() -> None:
+    import ast
+    import importlib.util
+
+    for name in (
+        "init_weight_transfer_engine",
+        "start_weight_update",
+        "update_weights",
+        "finish_weight_update",
+        "update_weight_version",
+        "shutdown_weight_transfer_engine",
+    ):
+        assert asyncio.iscoroutinefunction(getattr(GeneratorActor, name))
+    if importlib.util.find_spec("vllm") is None:
+        return
+    root = Path(next(iter(importlib.util.find_spec("vllm").submodule_search_locations)))
+    tree = ast.parse((root / "distributed/weight_transfer/clients.py").read_text())
+    (client,) = [node for node in tree.body if getattr(node, "name", "") == "RayVLLMWeightSyncClient"]
+    called = {
+        node.value.attr
+        for node in ast.walk(client)
+        if isinstance(node, ast.Attribute) and node.attr == "remote" and isinstance(node.value, ast.Attribute)
+    }
+    assert called
+    assert all(hasattr(GeneratorActor, name) for name in called)
+
+
+def test_an_actor_whose_engine_died_answers_and_leaves(generators: list[FakedGenerator], exits: list[int]) -> None:
+    async def scenario() -> None:
+        actor = GeneratorActor(SETTINGS)
+        await actor.ready()
+        await actor.update_weights(WeightManifest(3))
+        generators[0].engine.fail["generate"] = RuntimeError("broken pipe")
+        generators[0]._process.up = False
+        with pytest.raises(EngineError, match="died"):
+            await actor.generate([1], SamplingSpec())
+        with pytest.raises(EngineError, match="leaving to be started again"):
+            await actor.ready()
+        await asyncio.sleep(0.1)
+        assert set(exits) == {1}
+
+    asyncio.run(scenario())
+
+
+def test_an_idle_actor_notices_that_its_engine_died(generators: list[FakedGenerator], exits: list[int]) -> None:
+    async def scenario() -> None:
+        actor = GeneratorActor(SETTINGS)
+        await actor.ready()
+        await asyncio.sleep(0.05)
+        assert exits == []
+        generators[0]._process.up = False
+        await asyncio.sleep(0.1)
+        assert exits == [1]
+
+    asyncio.run(scenario())
+
+
+def test_an_error_that_leaves_the_engine_alive_does_not_end_the_actor(
+    generators: list[FakedGenerator], exits: list[int]
+) -> None:
+    async def scenario() -> None:
+        actor = GeneratorActor(SETTINGS)
+        await actor.ready()
+        with pytest.raises(EngineError, match="push a version"):
+            await actor.generate([1], SamplingSpec())
+        await asyncio.sleep(0.05)
+        assert exits == []
+        await actor.shutdown()
+
+    asyncio.run(scenario())
+
+
+def test_no_generators_is_an_error() -> None:
+    with pytest.raises(RangeError, match="number of generators"):
+        spawn_generators(SETTINGS, 0)
+
+
+# With Ray and vLLM -------------------------------------------------------------------------------------------------
+
+
+class Remote:
+    """One generator actor on an own Ray, and what is needed to update it."""
+
+    def __init__(self, folder: Path) -> None:
+        from entr_lab.real.cluster import Cluster
+        from entr_lab.real.weight_transfer import SharedMemorySender
+        from tests.real.engines import make_model
+
+        self.model = make_model(folder, tied=False)
+        self.sender = SharedMemorySender()
+        self.cluster = Cluster(cpus=2)
+        self.settings = EngineSettings(model=str(folder), dtype="float32")
+        (self.generator,) = spawn_generators(self.settings)
+        self.version = -1
+
+    def publish(self) -> WeightManifest:
+        from entr_lab.real.canary import canary_reference, model_logits
+        from tests.real.engines import PROMPTS
+
+        self.version += 1
+        reference = canary_reference(model_logits(self.model), PROMPTS)
+        return self.sender.publish(self.model.state_dict(), self.version, reference)
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    pytest.importorskip("vllm")
+    pytest.importorskip("ray")
+    made = Remote(tmp_path_factory.mktemp("remote"))
+    yield made
+    made.cluster.shutdown()
+    made.sender.close()
+
+
+async def died(generator: RemoteGenerator) -> str:
+    """Generate until the generator fails, and return its message."""
+    try:
+        await generator.generate([1, 2, 3], SamplingSpec(max_tokens=480))
+    except EngineError as error:
+        return str(error)
+    raise AssertionError("the completion came back")
+
+
+def gone(pid: int, patience: float = 15.0) -> bool:
+    """Whether a process is gone, or will be soon."""
+    import psutil
+
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.real
+@pytest.mark.filterwarnings("ignore")
+def test_kill_9_of_core_and_actor_and_a_clean_end(remote: Remote) -> None:
+    before = shared_memory()
+    asyncio.run(kill_and_revive(remote))
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    remote.cluster.shutdown()
+    remote.sender.close()
+    assert all(gone(child.pid) for child in children if "resource_tracker" not in " ".join(cmdline(child)))
+    assert shared_memory() <= before
+
+
+def cmdline(child: Any) -> list[str]:
+    import psutil
+
+    try:
+        return list(child.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def shared_memory() -> set[str]:
+    return {
+        path.name
+        for path in Path("/dev/shm").iterdir()
+        if path.name.startswith(("entr-lab-", "plasma", "psm_", "sem."))
+    }
+
+
+async def kill_and_revive(remote: Remote) -> None:
+    generator = remote.generator
+    await generator.ready()
+    manifest = remote.publish()
+    assert (await generator.update_weights(manifest, True)).worst < 1e-4
+    (completion,) = await generator.generate([1, 2, 3], SamplingSpec(max_tokens=8))
+    assert completion.weight_version.tolist() == [0] * 8
+    assert np.isfinite(completion.entropy_mu).all()
+
+    # The engine's core, mid-generation: the call fails within seconds, the actor restarts, weights are pushed again.
+    core = (await generator.health())["core_pid"]
+    running = asyncio.create_task(died(generator))
+    await asyncio.sleep(0.1)
+    os.kill(core, signal.SIGKILL)
+    message = await asyncio.wait_for(running, 20)
+    assert "push the current weights again" in message or "revive it with the current weights" in message
+    again = remote.publish()
+    assert (await generator.revive(again)).worst < 1e-4
+    (completion,) = await generator.generate([1, 2, 3], SamplingSpec(max_tokens=8))
+    assert completion.weight_version.tolist() == [1] * 8
+    assert gone(core)
+
+    # The actor itself, mid-generation: its core must not outlive it.
+    health = await generator.health()
+    assert health["core_pid"] != core
+    actor = await generator.ready()
+    running = asyncio.create_task(died(generator))
+    await asyncio.sleep(0.1)
+    os.kill(actor, signal.SIGKILL)
+    assert "gone or restarting" in await asyncio.wait_for(running, 30)
+    assert gone(health["core_pid"])
+    assert (await generator.revive(remote.publish())).worst < 1e-4
+    await generator.shutdown()

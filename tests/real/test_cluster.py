@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from entr_lab.errors import RangeError
+from entr_lab.real.cluster import Cluster
+
+
+def test_numbers_are_checked_before_ray_is_needed() -> None:
+    with pytest.raises(RangeError, match="cpus"):
+        Cluster(cpus=0)
+    with pytest.raises(RangeError, match="object_store_mib"):
+        Cluster(object_store_mib=1)
+
+
+def in_process(code: str) -> str:
+    """Run code in a fresh interpreter and return what it prints last."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.mark.real
+def test_an_own_ray_binds_to_loopback_beside_another_and_leaves_nothing() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as taken:
+        try:
+            taken.bind(("127.0.0.1", 6379))  # the port that Ray would like best
+            taken.listen()
+        except OSError:
+            pass  # somebody else has it, which is the same to us
+        found = in_process(
+            """
+            import os, pathlib, psutil, ray
+            from entr_lab.real.cluster import Cluster
+            with Cluster(cpus=1) as first:
+                folder = first._folder
+                children = psutil.Process().children(recursive=True)
+                bad = set()
+                for child in children:
+                    try:
+                        for connection in child.net_connections():
+                            ip = connection.laddr.ip
+                            if connection.status == psutil.CONN_LISTEN and not ip.startswith(("127.", "::1")):
+                                bad.add((child.name(), ip))
+                    except psutil.Error:
+                        pass
+                assert first.owned and first.address.startswith("127.0.0.1:")
+                nested = Cluster(cpus=1)
+                assert not nested.owned
+                nested.shutdown()
+                assert ray.is_initialized()
+                assert ray.get(ray.remote(lambda: 41 + 1).remote()) == 42
+            alive = [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+            print(sorted(bad), [child.name() for child in alive], folder.exists(), ray.is_initialized())
+            """
+        )
+    assert found == "[] [] False False"
+
+
+@pytest.mark.real
+def test_a_missing_cluster_is_one_sentence_and_a_running_one_is_joined_and_left_running() -> None:
+    pytest.importorskip("ray")
+    found = in_process(
+        """
+        import subprocess, sys
+        from entr_lab.errors import ConfigError
+        from entr_lab.real.cluster import Cluster
+        try:
+            Cluster("127.0.0.1:1")
+        except ConfigError as error:
+            print("no cluster:", error)
+        with Cluster(cpus=1) as own:
+            code = (
+                "from entr_lab.real.cluster import Cluster; import ray, sys;"
+                "c = Cluster(sys.argv[1]); assert not c.owned;"
+                "print(ray.get(ray.remote(lambda: 6 * 7).remote())); c.shutdown()"
+            )
+            joined = subprocess.run([sys.executable, "-c", code, own.address], capture_output=True, text=True)
+            assert joined.stdout.split()[-1] == "42", joined.stderr[-1500:]
+            import ray
+            assert ray.get(ray.remote(lambda: 1).remote()) == 1
+            print("ok")
+        """
+    )
+    assert found == "ok"

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from entr_lab.errors import ConfigError, EngineError, check_range
+from entr_lab.real.folders import own_folder, remove_orphans
 from entr_lab.real.processes import StartedProcesses
-from entr_lab.real.weight_transfer import remove_orphans
 
 __all__ = ["Cluster"]
 
@@ -66,7 +66,9 @@ class Cluster:
             ) from error
 
     def _start(self, cpus: int, object_store_mib: int) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="entr-lab-ray-"))
+        root = Path(tempfile.gettempdir())
+        remove_orphans(root)
+        self._folder = own_folder(root)
         try:
             self._ray.init(
                 address="local",

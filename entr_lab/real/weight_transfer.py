@@ -11,14 +11,12 @@ On GPUs the weights travel by vLLM's own engines (`native_transfer`); the manife
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,9 +24,9 @@ from torch import Tensor
 from entr_lab.errors import EngineError, check_range
 from entr_lab.real.behaviour import MAX_VERSION
 from entr_lab.real.canary import CanaryReference
+from entr_lab.real.folders import SHARED_MEMORY, own_folder, remove_orphans
 
 __all__ = [
-    "SHARED_MEMORY",
     "SharedMemorySender",
     "TensorRecord",
     "WeightManifest",
@@ -36,13 +34,8 @@ __all__ = [
     "checksum",
     "describe",
     "read_weights",
-    "remove_orphans",
     "without_ties",
 ]
-
-SHARED_MEMORY: Final = Path("/dev/shm")
-_PREFIX: Final = "entr-lab-"
-_FOLDER: Final = re.compile(re.escape(_PREFIX) + r"(\d+)-(\d+)-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +113,7 @@ class SharedMemorySender:
     def __init__(self, dtype: torch.dtype | None = None, root: Path = SHARED_MEMORY) -> None:
         remove_orphans(root)
         self.dtype = dtype
-        self.folder = root / f"{_PREFIX}{_namespace()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self.folder.mkdir(mode=0o700)
+        self.folder = own_folder(root)
 
     def publish(
         self, state: Mapping[str, Tensor], version: int, canary: CanaryReference | None = None
@@ -171,22 +163,6 @@ def without_ties(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in state.items():
         seen.setdefault((tensor.data_ptr(), tuple(tensor.shape)), name)
     return {name: state[name] for name in seen.values()}
-
-
-def _namespace() -> int:
-    # Containers may share /dev/shm but not process ids: a stranger's id says nothing about its life.
-    return os.stat("/proc/self/ns/pid").st_ino
-
-
-def remove_orphans(root: Path = SHARED_MEMORY) -> list[Path]:
-    """Remove weight folders whose process is dead, and return them."""
-    gone = []
-    for folder in root.glob(f"{_PREFIX}*"):
-        match = _FOLDER.fullmatch(folder.name)
-        if match and int(match[1]) == _namespace() and not Path(f"/proc/{match[2]}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            gone.append(folder)
-    return gone
 
 
 def read_weights(wire: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from entr_lab.real.weight_transfer import (
     checksum,
     describe,
     read_weights,
-    remove_orphans,
     without_ties,
 )
 
@@ -130,21 +127,6 @@ def test_close_removes_all_that_is_left(tmp_path: Path) -> None:
     sender.publish(state(), 1)
     sender.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_only_folders_of_dead_processes_are_orphans(tmp_path: Path) -> None:
-    alive = SharedMemorySender(root=tmp_path)
-    code = (
-        "import os, torch, sys; from pathlib import Path;"
-        "from entr_lab.real.weight_transfer import SharedMemorySender as S;"
-        "s = S(root=Path(sys.argv[1])); s.publish({'a': torch.ones(2)}, 1); os.kill(os.getpid(), 9)"
-    )
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
-    (tmp_path / "entr-lab-notes").mkdir()
-    assert len(list(tmp_path.iterdir())) == 3
-    gone = remove_orphans(tmp_path)
-    assert len(gone) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.folder.name, "entr-lab-notes"])
 
 
 def test_versions_that_float32_cannot_hold_are_refused() -> None:

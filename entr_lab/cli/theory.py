@@ -73,9 +73,7 @@ def _certificate(result: Result) -> str:
     return f"{sum(c.boxes for c in result.certificates)} boxes, {result.certificates[0].bits} bits"
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
+def _number(value: float) -> str:
     return f"{value:.6f}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
@@ -84,32 +82,24 @@ def _print_table(screen: Console, results: list[Result]) -> None:
     from rich.table import Table
 
     table = Table(
+        padding=0,
         title="Statements: worst = largest left/right that the adversary found; 1 is equality",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    for header in ("id", "statement", "source", "worst", "slack", "sharp", "certificate"):
-        table.add_column(header, no_wrap=header in ("id", "worst", "slack"), overflow="fold")
+    for header in ("id", "statement, source", "worst, slack", "sharp", "certificate"):
+        table.add_column(header, no_wrap=header in ("id", "worst, slack", "sharp"), overflow="fold")
     for r in results:
-        mark = r.id if r.holds else f"{r.id} VIOLATED"
-        table.add_row(
-            mark,
-            r.title,
-            r.source,
-            _number(r.worst),
-            _number(r.slack),
-            r.sharp,
-            _certificate(r),
-            style=None if r.holds else "red",
-        )
+        bound = f"{_number(r.worst)}\n{_number(1.0 - r.worst)}" if r.worst is not None else "–"
+        cells = (r.id, f"{r.title}\n{r.source}", bound, r.sharp if r.holds else "VIOLATED", _certificate(r))
+        table.add_row(*cells, style=None if r.holds else "red")
     screen.print(table)
     broken = [r.id for r in results if not r.holds]
     missed = [r.id for r in results if r.sharp == "not reached"]
-    screen.print(
-        f"violated: {', '.join(broken)}"
-        if broken
-        else f"all {len(results)} statements hold (rounding: 1e-9 in the ratio)."
-    )
+    if broken:
+        screen.print(f"violated: {', '.join(broken)}")
+    else:
+        screen.print(f"all {len(results)} statements hold (rounding: 1e-9 in the ratio).")
     if missed:
         screen.print(f"sharp but not reached within the budget: {', '.join(missed)}; raise --budget.")
     screen.print("Rows with – are identities or measured laws; see one in full with --statement ID.")

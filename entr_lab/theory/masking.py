@@ -144,7 +144,7 @@ def _kept_sides(tokens: Enumeration, tau: float, *, drop_outward: bool) -> Bool:
 
 WEIGHTS: dict[str, WeightRule] = {
     "keep-all": WeightRule(lambda t, _: t.ratio, 1.0, "none"),
-    "fixed": WeightRule(lambda t, c: _masked(t, boundary.keep_fixed(t.delta, threshold=c)), 1.0, "c"),
+    "fixed": WeightRule(lambda t, c: _masked(t, boundary.keep_fixed(t.delta, threshold=c)), 1.2, "c"),
     "icepop": WeightRule(
         lambda t, x: _masked(t, boundary.keep_band(t.delta, low=0.5**x, high=5.0**x)), 1.0, "x in [2⁻ˣ, 5ˣ]"
     ),

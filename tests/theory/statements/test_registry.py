@@ -7,7 +7,11 @@ from entr_lab.errors import TheoryError, UnknownNameError
 from entr_lab.theory import statements as st
 from entr_lab.theory.certificates import CERTIFICATES
 
-IDS = "A1 A2 A3 A4 A5 A6 B1 B2 B3 B4 B5 C1 C2 C3 C4 D1 D2 E1 E2 E3 E4 F1 F2 G1 G2 G3 G4".split()
+IDS = [
+    f"{section}{k}"
+    for section, count in zip("ABCDEFG", (6, 5, 4, 2, 4, 2, 4), strict=True)
+    for k in range(1, count + 1)
+]
 HOW = st.Search(1, 120, np.inf)
 
 

@@ -1,6 +1,6 @@
 """The open loop beside the prototype that specified it, and why the two differ where they do.
 
-    python bench/open_loop.py [--seeds 8] [--first 200] [--threads 2]
+    python bench/open_loop.py [--seeds 8] [--first 200] [--workers 2]
 
 Writes bench/open_loop/results.json and prints Markdown: every number with its interval beside the prototype's, then
 the matched-budget table again with one assumption at a time set to the prototype's.
@@ -178,17 +178,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)
     seeds = list(range(arguments.first, arguments.first + arguments.seeds))
     config = OpenLoopConfig()
     wall, cpu = time.perf_counter(), time.process_time()
-    result = run_open_loop(config, seeds)
+    result = run_open_loop(config, seeds, workers=arguments.workers)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     per_seed = f"{wall / len(seeds):.1f} s wall and {cpu / len(seeds):.1f} s CPU per seed"
-    print(f"seeds {seeds[0]}-{seeds[-1]}, {arguments.threads} threads: {per_seed}, peak {memory:.0f} MB")
+    print(f"seeds {seeds[0]}-{seeds[-1]}, {arguments.workers} workers: {per_seed}, peak {memory:.0f} MB")
     compare(result)
     small, few = replace(config, later_tokens=16_384), seeds[:4]
     variants = {

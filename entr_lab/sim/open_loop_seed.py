@@ -10,6 +10,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
+from entr_lab.errors import DataError
 from entr_lab.rules import Entr, Fixed, IcePop, KeepRule, Kpop, M2po
 from entr_lab.sim.drift import Drift, make_drift, scale_for_rms
 from entr_lab.sim.logits import log_ratio_of_shift, sample_tokens, seeded_generator
@@ -197,6 +198,11 @@ def _budget(
         batches = source(temperature).draw(config.later_tokens, config.lags, generator, tick)
         later |= {(temperature, lag): batch for lag, batch in batches.items()}
     budget = masked(config.reference, step0).masked_frac
+    if budget == 0:
+        raise DataError(
+            f"the reference rule masks none of {config.calibration_tokens} step-0 tokens of seed {seed}, which leaves "
+            f"no budget; raise calibration_tokens or the mismatch."
+        )
     published = {
         name: {cell: masked(rule, batch) for cell, batch in later.items()} for name, rule in AS_PUBLISHED.items()
     }

@@ -8,11 +8,15 @@ redraws everything, and its numbers do not depend on which other seeds run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
+from threading import Lock
 from typing import Final
 
 import numpy as np
+import torch
 
 from entr_lab.errors import ConfigError, check_range
 from entr_lab.sim.matched_budget import Masked
@@ -42,13 +46,18 @@ def run_open_loop(
     config: OpenLoopConfig,
     seeds: Sequence[int],
     progress: Callable[[int, int], None] | None = None,
+    workers: int = 1,
 ) -> OpenLoopResult:
     """Run every table of the open loop.
+
+    Each seed runs on one core: its arrays fit a cache and are too small to share between threads, whose waiting for
+    one another costs more than the work where other processes want the cores too.
 
     Args:
         config: sizes and settings.
         seeds: distinct non-negative seeds; two or more give intervals over seeds.
-        progress: called with (chunks done, chunks in all).
+        progress: called with (chunks done, chunks in all), by one thread at a time.
+        workers: seeds that run at once; the numbers do not depend on it.
 
     Raises:
         ConfigError: no seeds, or a seed twice.
@@ -58,18 +67,39 @@ def run_open_loop(
         raise ConfigError(f"seeds must be distinct and at least one, got {list(seeds)}; list each once.")
     for seed in seeds:
         check_range("seed", seed, low=0)
+    check_range("workers", workers, low=1)
     sizes = (config.positions, config.calibration_tokens, config.later_tokens, config.later_tokens)
     total = len(seeds) * sum(len(chunks(size, config.chunk)) for size in sizes)
-    done = 0
+    done, lock = 0, Lock()
 
     def tick() -> None:
         nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total)
+        with lock:
+            done += 1
+            if progress is not None:
+                progress(done, total)
 
-    scales = drift_scales(config)
-    found = [observe(config, seed, scales, tick) for seed in seeds]
+    with _one_thread_per_operation(), ThreadPoolExecutor(workers) as pool:
+        scales = drift_scales(config)
+        found = list(pool.map(lambda seed: observe(config, seed, scales, tick), seeds))
+    return _result(config, seeds, scales, found)
+
+
+@contextmanager
+def _one_thread_per_operation() -> Iterator[None]:
+    """Keep torch from splitting single operations; restores the setting."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _result(
+    config: OpenLoopConfig, seeds: Sequence[int], scales: Scales, found: Sequence[SeedTables]
+) -> OpenLoopResult:
+    """Turn what the seeds observed into estimates."""
     return OpenLoopResult(
         config=config,
         seeds=tuple(seeds),

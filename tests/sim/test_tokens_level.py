@@ -1,11 +1,13 @@
 """The open loop at full vocabulary, on seeds that the specification did not use."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import torch
 
-from entr_lab.errors import ConfigError, RangeError
+from entr_lab.errors import ConfigError, DataError, RangeError
 from entr_lab.sim.logits import BaseLogits
 from entr_lab.sim.mismatch import Mismatch
 from entr_lab.sim.outliers import GROUPS
@@ -121,14 +123,30 @@ def test_a_seed_does_not_depend_on_the_others():
     assert together.step0_frac.value == (first.step0_frac.value + second.step0_frac.value) / 2
 
 
+def test_workers_change_nothing():
+    """Seeds side by side give the numbers of seeds in turn, and torch keeps the threads that it had."""
+    threads = torch.get_num_threads()
+
+    in_turn, at_once = (run_open_loop(SMALL, [3, 4], workers=workers) for workers in (1, 2))
+
+    assert repr(at_once) == repr(in_turn)  # repr, because NaN differs from itself
+    assert torch.get_num_threads() == threads
+
+
 def test_progress_counts_up_to_its_total():
-    """Every chunk once."""
+    """Every chunk once, also with two workers."""
     calls = []
 
-    run_open_loop(SMALL, [5], progress=lambda done, total: calls.append((done, total)))
+    run_open_loop(SMALL, [3, 5], progress=lambda done, total: calls.append((done, total)), workers=2)
 
     assert [done for done, _ in calls] == list(range(1, len(calls) + 1))
     assert {total for _, total in calls} == {len(calls)}
+
+
+def test_an_empty_budget_is_refused():
+    """Without mismatch the reference rule drops nothing at step 0, and nothing can be matched to it."""
+    with pytest.raises(DataError, match="none of 4000 step-0 tokens of seed 3"):
+        run_open_loop(replace(SMALL, mismatch=Mismatch(bf16=False)), [3])
 
 
 def test_bad_seeds_are_refused():

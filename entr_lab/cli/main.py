@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from entr_lab import __version__
+from entr_lab.cli.plan import plan
 from entr_lab.cli.rules import rules
 from entr_lab.cli.sim import sim
+from entr_lab.cli.theory import theory
 from entr_lab.errors import EntrLabError
 
 __all__ = ["app", "main"]
@@ -40,6 +42,8 @@ def _root(
 
 
 app.command()(sim)
+app.command()(theory)
+app.command()(plan)
 app.command()(rules)
 
 

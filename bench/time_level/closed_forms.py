@@ -123,11 +123,19 @@ def row(name: str, exact: float, got: float, tolerance: float) -> dict[str, obje
 def main() -> None:
     rows = single_server() + cycles()
     (HERE / "closed_forms.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
-    lines = ["# The time level against closed forms", "", "Command: `python bench/time_level/closed_forms.py`.",
-             f"Queues: {ARRIVALS:,} Poisson arrivals; a sojourn's tolerance is its 95 % half-width over {BATCHES} batch "
-             "means.", "", "| claim | exact | simulated | tolerance | |", "|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "# The time level against closed forms",
+        "",
+        "Command: `python bench/time_level/closed_forms.py`.",
+        f"Queues: {ARRIVALS:,} Poisson arrivals.",
+        f"The tolerance of a sojourn is its 95 % half-width over {BATCHES} batch means.",
+        "",
+        "| claim | exact | simulated | tolerance | |",
+        "|---|---|---|---|---|",
+    ]
     lines += [
-        f"| {r['claim']} | {r['exact']:.6g} | {r['simulated']:.6g} | {r['tolerance']:.2g} | {'met' if r['met'] else 'MISS'} |"
+        f"| {r['claim']} | {r['exact']:.6g} | {r['simulated']:.6g} | {r['tolerance']:.2g} | "
+        f"{'met' if r['met'] else 'MISS'} |"
         for r in rows
     ]
     (HERE / "closed_forms.md").write_text("\n".join([*lines, ""]), encoding="utf-8")

@@ -31,7 +31,8 @@ def verdict(row: Prediction) -> str:
 def main() -> None:
     rows = []
     lines = [
-        "| plan | predicted | speed-up (95 %, 3 seeds) | published | error | verdict | sync s (published) | async s (published) |",
+        "| plan | predicted | speed-up (95 %, 3 seeds) | published | error | verdict | sync s (published) | "
+        "async s (published) |",
         "|---|---|---|---|---|---|---|---|",
     ]
     inputs = ["| plan | source | given by the source | assumed here |", "|---|---|---|---|"]
@@ -46,7 +47,8 @@ def main() -> None:
         for row in study.predictions:
             rows.append({"plan": name, "published": published.model_dump(), **asdict(row), "verdict": verdict(row)})
             lines.append(
-                f"| {name} | {row.label} | {row.speedup.mean:.2f} ± {row.speedup.half:.2f} | {span} | {row.error:+.0%} | "
+                f"| {name} | {row.label} | {row.speedup.mean:.2f} ± {row.speedup.half:.2f} | {span} | "
+                f"{row.error:+.0%} | "
                 f"{verdict(row)} | {row.sync_seconds:.0f} ({published.sync_seconds or '–'}) | "
                 f"{row.async_seconds:.0f} ({published.async_seconds or '–'}) |"
             )
@@ -54,8 +56,15 @@ def main() -> None:
         inputs.append(f"| {name} | {published.source} | {published.given} | {published.assumed} |")
     met = sum(row["verdict"] == "met" for row in rows)
     counts = f"{met} of {len(rows)} predictions are within {WITHIN:.0%} of the published ratio."
-    head = "# Predicted beside published speed-ups\n\nCommand: `python bench/time_level/published.py`. Published numbers are their owners'.\n"
-    text = "\n".join([head, counts, "", *lines, "", "## Inputs", "", *inputs, ""])
+    head = [
+        "# Predicted beside published speed-ups",
+        "",
+        "Command: `python bench/time_level/published.py`.",
+        "Published numbers are their owners'.",
+        counts,
+        "",
+    ]
+    text = "\n".join([*head, *lines, "", "## Inputs", "", *inputs, ""])
     (HERE / "published.md").write_text(text, encoding="utf-8")
     record = {"constants": asdict(CONSTANTS), "rows": rows}
     (HERE / "published.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

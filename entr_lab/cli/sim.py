@@ -65,7 +65,7 @@ def sim(
         trained = {"--inter": inter, "--schedule": schedule, "--methods": methods, "--updates": updates}
         if given := [name for name, value in trained.items() if value is not None]:
             raise ConfigError(f"--open-loop trains nothing, so {', '.join(given)} does not go with it; leave it out.")
-        _open_loop(30 if staleness is None else staleness, seeds or "4", as_json, out)
+        _open_loop(30 if staleness is None else staleness, seeds or "4", workers, as_json, out)
         return
     scenario = _scenario(preset, _lag(staleness, inter, intra, schedule), updates, quick)
     chosen = _methods(methods or (QUICK_METHODS if quick else DEFAULT_METHODS), surrogate)
@@ -228,8 +228,16 @@ def _record(request: Request, result: LearningResult, comparison: Any, wall: flo
     }
 
 
-def _open_loop(staleness: int, seeds: str, as_json: bool, out: Path | None) -> None:
-    from entr_lab.cli.common import console, parse_seeds, prepare_out, progress_bar, strict_json, write_json
+def _open_loop(staleness: int, seeds: str, workers: int | None, as_json: bool, out: Path | None) -> None:
+    from entr_lab.cli.common import (
+        available_cores,
+        console,
+        parse_seeds,
+        prepare_out,
+        progress_bar,
+        strict_json,
+        write_json,
+    )
     from entr_lab.cli.open_loop import print_open_loop, to_json
     from entr_lab.errors import check_range
     from entr_lab.report.provenance import provenance
@@ -240,9 +248,11 @@ def _open_loop(staleness: int, seeds: str, as_json: bool, out: Path | None) -> N
     check_range("--staleness", staleness, low=2)
     inter, intra = split_staleness(staleness)
     config = OpenLoopConfig(lags=(0, max(1, staleness // 6), staleness), mix=VersionMix(inter=inter, intra=intra))
-    found, folder = parse_seeds(seeds), prepare_out(out)
+    found = parse_seeds(seeds)
+    processes = check_range("--workers", available_cores() if workers is None else workers, low=1, high=256)
+    folder = prepare_out(out)
     with progress_bar(f"open loop, {len(found)} seeds") as update:
-        result = run_open_loop(config, found, progress=update)
+        result = run_open_loop(config, found, progress=update, workers=int(processes))
     data = {"schema": 1, **to_json(result), "provenance": provenance()}
     screen = console(quiet=as_json)
     if as_json:

@@ -7,6 +7,8 @@ paired.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +20,13 @@ __all__ = ["Draws", "GroupDraw"]
 _CHUNK = 512
 _WAITS = 4096
 
-GroupDraw = tuple[list[int], list[int], bool]
-"""(response lengths, turns, whether all its rewards are equal)"""
+
+class GroupDraw(NamedTuple):
+    """What a group needs: response lengths and turns of its rollouts, and whether all its rewards are equal."""
+
+    lengths: Sequence[int] = ()
+    turns: Sequence[int] = ()
+    flat: bool = False
 
 
 class Draws:
@@ -44,7 +51,7 @@ class Draws:
             turns = self._workload.turns_of(self._lengths, _CHUNK, size).tolist()
             flat = (self._flat.random(_CHUNK) < self._plan.protocol.zero_variance).tolist()
             numbers = range(self._next, self._next + _CHUNK)
-            self._groups.update(zip(numbers, zip(lengths, turns, flat, strict=True), strict=True))
+            self._groups.update(zip(numbers, map(GroupDraw, lengths, turns, flat), strict=True))
             self._next += _CHUNK
         return self._groups[number]
 

@@ -24,8 +24,8 @@ def theory(
 ) -> None:
     """Check every statement of the theory: bound, worst case found, slack, certificate."""
     from entr_lab.cli.common import available_cores, console, prepare_out, progress_bar, strict_json, write_json
+    from entr_lab.theory.checks import verify
     from entr_lab.theory.statements import STATEMENTS
-    from entr_lab.theory.verify import verify
 
     names = None
     if statement is not None:
@@ -79,6 +79,7 @@ def _number(value: float) -> str:
 
 def _print_table(screen: Console, results: list[Result]) -> None:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(
@@ -91,7 +92,7 @@ def _print_table(screen: Console, results: list[Result]) -> None:
         table.add_column(header, no_wrap=header in ("id", "worst, slack", "sharp"), overflow="fold")
     for r in results:
         bound = f"{_number(r.worst)}\n{_number(1.0 - r.worst)}" if r.worst is not None else "–"
-        cells = (r.id, f"{r.title}\n{r.source}", bound, r.sharp if r.holds else "VIOLATED", _certificate(r))
+        cells = (r.id, escape(f"{r.title}\n{r.source}"), bound, r.sharp if r.holds else "VIOLATED", _certificate(r))
         table.add_row(*cells, style=None if r.holds else "red")
     screen.print(table)
     broken = [r.id for r in results if not r.holds]
@@ -109,7 +110,7 @@ def _print_one(screen: Console, r: Result) -> None:
     from rich import box
     from rich.table import Table
 
-    screen.print(f"{r.id}: {r.title}\nsource: {r.source}\nproof: {r.proof}\n", highlight=False)
+    screen.print(f"{r.id}: {r.title}\nsource: {r.source}\nproof: {r.proof}\n", highlight=False, markup=False)
     table = Table(box=box.SIMPLE_HEAD)
     for header in ("part", "kind", "value", "slack", "tried", "verdict"):
         table.add_column(header, overflow="fold")

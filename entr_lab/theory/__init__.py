@@ -19,6 +19,7 @@ from entr_lab.theory.boundary import (
     scaled_gini,
 )
 from entr_lab.theory.certificates import CERTIFICATES, Certificate, certify
+from entr_lab.theory.checks import verify
 from entr_lab.theory.dispersion import (
     drift_range,
     entropy,
@@ -46,7 +47,13 @@ from entr_lab.theory.divergence import (
     total_variation,
     variance,
 )
-from entr_lab.theory.envelope import dispersion_bound, envelope, envelope_slope, inverse_binary_entropy, simple_envelope
+from entr_lab.theory.envelope import (
+    dispersion_bound,
+    envelope_slope,
+    inverse_binary_entropy,
+    simple_envelope,
+    variance_envelope,
+)
 from entr_lab.theory.extremes import (
     assembled_moment_bound,
     bennett_kl_bound,
@@ -81,7 +88,6 @@ from entr_lab.theory.sequences import (
 )
 from entr_lab.theory.statements import STATEMENTS, Finding, Result, Search, Statement, run_statement
 from entr_lab.theory.thresholds import Regret, Sweep, all_moments, rank_correlation, regret, sweep
-from entr_lab.theory.verify import verify
 from entr_lab.theory.versions import RatioSplit, split_log_ratio, staleness_parts
 
 __all__ = [
@@ -124,7 +130,6 @@ __all__ = [
     "entr_boundary",
     "entropy",
     "enumerate_tokens",
-    "envelope",
     "envelope_slope",
     "ess_fraction",
     "estimator_moments",
@@ -181,6 +186,7 @@ __all__ = [
     "total_variation",
     "two_point_kl",
     "variance",
+    "variance_envelope",
     "verify",
     "worst_group",
 ]

@@ -19,7 +19,7 @@ from entr_lab.theory.scalars import Array
 __all__ = ["Position", "Ratio", "Worst", "decode", "large_positions", "search", "starting_points"]
 
 VOCABULARY = 5
-_POPULATION = 144
+_POPULATION = 160
 _TOP_LOGIT = 650.0
 _TOP_DRIFT = 60.0
 
@@ -61,7 +61,7 @@ def starting_points(rng: np.random.Generator, scalars: int) -> Array:
     # 0.262: the rarer of two tokens has mass e^{−b} for ENTR at τ = 1, ε = 0.01, so the target can fill the boundary.
     for gap in (0.0, 0.262, 0.7, 2.0, 5.0, 9.0, 20.0):
         bases.append(np.where(np.arange(V) < 2, [0.0, -gap, *[0.0] * (V - 2)], absent))
-    drifts = [np.where(np.arange(V) == j, size, 0.0) for j in (0, 1) for size in (1e-3, 0.5, 3.0, 12.0, -1.0)]
+    drifts = [np.where(np.arange(V) == j, size, 0.0) for j in (0, 1) for size in (1e-3, 0.5, 3.0, 12.0, 40.0, -1.0)]
     points = [
         np.concatenate([b, d, rng.standard_normal(V), 2.0 * rng.standard_normal(scalars)])
         for b in bases

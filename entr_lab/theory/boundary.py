@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from entr_lab.errors import check_range
-from entr_lab.theory.envelope import LN2, envelope
+from entr_lab.theory.envelope import LN2, variance_envelope
 from entr_lab.theory.scalars import Array, ArrayLike, Bool
 
 __all__ = [
@@ -54,7 +54,7 @@ def crossing_entropy(reference: float, *, eps: float) -> float:
 
 def scaled_envelope(entropy: ArrayLike) -> Array:
     """4 ln 2 · v(H) ≤ H (D2): the exact envelope in units where it equals H at H = ln 2; constant beyond. Ours."""
-    return np.asarray(4.0 * LN2 * envelope(entropy))
+    return np.asarray(4.0 * LN2 * variance_envelope(entropy))
 
 
 def scaled_gini(gini: ArrayLike) -> Array:

@@ -15,7 +15,7 @@ from flint import arb, ctx
 
 from entr_lab.errors import TheoryError, check_choice, check_range
 from entr_lab.theory.balls import Ball, cover, precision, series
-from entr_lab.theory.envelope import envelope
+from entr_lab.theory.envelope import variance_envelope
 
 __all__ = ["CERTIFICATES", "Certificate", "certify"]
 
@@ -171,7 +171,7 @@ def _envelope_inverse(bits: int) -> Certificate:
         return -q * q.log() - (1 - q) * (-q).log1p()
 
     width = arb(1) / arb(10) ** 13
-    for H, v in zip(points, envelope(points), strict=True):
+    for H, v in zip(points, variance_envelope(points), strict=True):
         if not entropy_at(arb(float(v)) * (1 - width)) < arb(float(H)) < entropy_at(arb(float(v)) * (1 + width)):
             raise TheoryError(f"certificate 'envelope_inverse' fails at H = {H!r}: v = {v!r}; check the solver.")
     return Certificate(

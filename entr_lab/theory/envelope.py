@@ -14,11 +14,11 @@ from entr_lab.theory.scalars import Array, ArrayLike, Bool, binary_entropy
 __all__ = [
     "LN2",
     "dispersion_bound",
-    "envelope",
     "envelope_slope",
     "inverse_binary_entropy",
     "logit_of_entropy",
     "simple_envelope",
+    "variance_envelope",
 ]
 
 LN2 = float(np.log(2.0))
@@ -91,7 +91,7 @@ def inverse_binary_entropy(entropy: ArrayLike) -> Array:
     return np.asarray(np.where(polish, q - step, q))
 
 
-def envelope(entropy: ArrayLike) -> Array:
+def variance_envelope(entropy: ArrayLike) -> Array:
     """v(H) = q(1−q) with h_b(q) = H, and ¼ for H ≥ ln 2; any shape.
 
     Statement B3: Var_μ(Δ) ≤ R² v(H), R = max Δ − min Δ.
@@ -130,4 +130,4 @@ def simple_envelope(entropy: ArrayLike) -> Array:
 def dispersion_bound(drift_range: ArrayLike, entropy: ArrayLike) -> Array:
     """R² v(H), the sharp bound of B3 on Var_μ(δ); shapes broadcast."""
     R = np.asarray(drift_range, dtype=np.float64)
-    return np.asarray(R**2 * envelope(entropy))
+    return np.asarray(R**2 * variance_envelope(entropy))

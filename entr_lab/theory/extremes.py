@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from entr_lab.theory.envelope import envelope, inverse_binary_entropy
+from entr_lab.theory.envelope import inverse_binary_entropy, variance_envelope
 from entr_lab.theory.scalars import Array, ArrayLike, g, phi
 
 __all__ = [
@@ -61,7 +61,7 @@ def bennett_kl_bound(drift_range: ArrayLike, dispersion: ArrayLike) -> Array:
 def assembled_moment_bound(drift_range: ArrayLike, entropy: ArrayLike) -> Array:
     """R² v(H) + min(R²/8, log(1 + φ(R) R² v(H)))² ≥ E_μ[δ²]: B3, B4 and A4 put together; shapes broadcast."""
     R, H = np.broadcast_arrays(np.asarray(drift_range, np.float64), np.asarray(entropy, np.float64))
-    var = R**2 * envelope(H)
+    var = R**2 * variance_envelope(H)
     return np.asarray(var + np.minimum(hoeffding_kl_bound(R), bennett_kl_bound(R, var)) ** 2)
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from entr_lab.theory.boundary import discrepancy_interval, entr_boundary, keep_kpop
 from entr_lab.theory.dispersion import entropy, gini_simpson
 from entr_lab.theory.divergence import normalise, tilt, variance
-from entr_lab.theory.envelope import LN2, envelope, simple_envelope
+from entr_lab.theory.envelope import LN2, simple_envelope, variance_envelope
 from entr_lab.theory.masking import EPS, WEIGHTS, enumerate_tokens
 from entr_lab.theory.scalars import Array, binary_entropy, phi
 from entr_lab.theory.thresholds import sweep
@@ -70,7 +70,7 @@ def _envelope(seed: int) -> Figure:
     axes.plot(H, variance(logp, drift), ".", ms=2, c="0.6", label="sampled: Var(δ)/R²")
     axes.plot(H, gini_simpson(logp), ".", ms=2, c="tab:green", alpha=0.5, label="sampled: G = 1 − Σμ²")
     h = np.linspace(0.0, H.max(), 300)
-    axes.plot(h, envelope(h), c="tab:red", label="v(H), sharp")
+    axes.plot(h, variance_envelope(h), c="tab:red", label="v(H), sharp")
     axes.plot(h, simple_envelope(h), "--", c="tab:red", label="¼ min(1, H/ln 2)")
     axes.plot(h, h / (2 * LN2), "--", c="tab:green", label="H/(2 ln 2) ≥ G")
     axes.set_ylim(0.0, 1.0)

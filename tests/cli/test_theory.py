@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from entr_lab.cli.theory import theory
 from entr_lab.errors import RangeError, UnknownNameError
+from entr_lab.theory import checks as vf
 from entr_lab.theory import statements as st
-from entr_lab.theory import verify as vf
 
 
 @pytest.fixture
@@ -40,6 +40,12 @@ def test_one_statement_in_full(run):
     assert found.exit_code == 0
     for text in ("C2:", "proof:", "worst instance", "certificate amplification", "|e|/(q+|e|)"):
         assert text in found.output
+
+
+def test_brackets_of_a_formula_survive_the_markup(run):
+    found = run("--statement", "E1", "--budget", "1")
+    assert "E_μ[m r f] − E_π[f]" in found.output
+    assert "E_π[(1−m) f]" in found.output
 
 
 def test_json_is_strict_and_repeatable(run):

@@ -48,8 +48,8 @@ def test_a_false_lemma_is_not_certified():
 
 
 def test_envelope_inverse_fails_on_a_wrong_solver(monkeypatch):
-    right = ct.envelope
-    monkeypatch.setattr(ct, "envelope", lambda H: np.asarray(right(H)) * (1 + 1e-12))
+    right = ct.variance_envelope
+    monkeypatch.setattr(ct, "variance_envelope", lambda H: np.asarray(right(H)) * (1 + 1e-12))
     with pytest.raises(TheoryError, match="envelope_inverse"):
         ct.certify("envelope_inverse")
 

@@ -38,12 +38,12 @@ def bisect(H, bits=1200):
 def test_inverse_and_envelope_match_bisection(H):
     q, v = bisect(H)
     np.testing.assert_allclose(ev.inverse_binary_entropy(H), q, rtol=1e-14 if H < 0.69 else 1e-9)
-    np.testing.assert_allclose(ev.envelope(H), v, rtol=1e-14)
+    np.testing.assert_allclose(ev.variance_envelope(H), v, rtol=1e-14)
 
 
 def test_ends_and_plateau():
     H = np.array([0.0, ev.LN2, np.nextafter(ev.LN2, 1), 5.0])
-    np.testing.assert_array_equal(ev.envelope(H), [0.0, 0.25, 0.25, 0.25])
+    np.testing.assert_array_equal(ev.variance_envelope(H), [0.0, 0.25, 0.25, 0.25])
     np.testing.assert_array_equal(ev.inverse_binary_entropy(H), [0.0, 0.5, 0.5, 0.5])
     np.testing.assert_array_equal(ev.envelope_slope(H[:2]), [0.0, 0.5])
 
@@ -56,16 +56,16 @@ def test_round_trip(H):
 @given(st.floats(1e-6, 0.692))
 def test_slope_is_the_derivative(H):
     h = 1e-4 * min(H, 0.6931471 - H)
-    secant = (ev.envelope(H + h) - ev.envelope(H - h)) / (2 * h)
+    secant = (ev.variance_envelope(H + h) - ev.variance_envelope(H - h)) / (2 * h)
     np.testing.assert_allclose(ev.envelope_slope(H), secant, rtol=1e-5)
 
 
 @given(st.just(0.0) | st.floats(1e-300, 0.693), st.floats(1e-300, 0.693))
 def test_envelope_is_increasing_convex_and_under_its_chord(a, b):
-    mid = ev.envelope((a + b) / 2)
-    assert mid <= (ev.envelope(a) + ev.envelope(b)) / 2 + 1e-15
-    assert (ev.envelope(a) - ev.envelope(b)) * (a - b) >= 0
-    assert ev.envelope(a) <= ev.simple_envelope(a) * (1 + 1e-14)
+    mid = ev.variance_envelope((a + b) / 2)
+    assert mid <= (ev.variance_envelope(a) + ev.variance_envelope(b)) / 2 + 1e-15
+    assert (ev.variance_envelope(a) - ev.variance_envelope(b)) * (a - b) >= 0
+    assert ev.variance_envelope(a) <= ev.simple_envelope(a) * (1 + 1e-14)
 
 
 @given(positions(radius=300.0))
@@ -79,7 +79,7 @@ def test_dispersion_never_exceeds_the_bound(position):
 def test_worst_drift_of_range_one_is_a_subset(logp):
     """Brute force over all {0, 1}^V drifts: the bound holds, and two tokens attain it."""
     best = max(variance(logp, np.array(s, float)) for s in itertools.product((0, 1), repeat=len(logp)))
-    bound = ev.envelope(entropy(logp))
+    bound = ev.variance_envelope(entropy(logp))
     assert best <= bound * (1 + 1e-9)
     if len(logp) == 2:
         np.testing.assert_allclose(best, bound, rtol=1e-8)
@@ -95,12 +95,12 @@ def test_a_token_obeys_the_envelope(logp):
 
 def test_plateau_is_attained_above_ln2():
     logp = np.log([0.5, 0.25, 0.125, 0.125])
-    np.testing.assert_allclose(variance(logp, [1.0, 0, 0, 0]), ev.envelope(entropy(logp)))
+    np.testing.assert_allclose(variance(logp, [1.0, 0, 0, 0]), ev.variance_envelope(entropy(logp)))
 
 
 def test_bad_entropy_is_refused():
     for bad in (-1e-9, np.nan):
         with pytest.raises(RangeError, match="entropy"):
-            ev.envelope(bad)
+            ev.variance_envelope(bad)
         with pytest.raises(RangeError, match="entropy"):
             ev.simple_envelope(bad)

@@ -7,11 +7,8 @@ from entr_lab.errors import TheoryError, UnknownNameError
 from entr_lab.theory import statements as st
 from entr_lab.theory.certificates import CERTIFICATES
 
-IDS = [
-    f"{section}{k}"
-    for section, count in zip("ABCDEFG", (6, 5, 4, 2, 4, 2, 4), strict=True)
-    for k in range(1, count + 1)
-]
+COUNTS = {"A": 6, "B": 5, "C": 4, "D": 2, "E": 4, "F": 2, "G": 4}
+IDS = [f"{section}{k}" for section, count in COUNTS.items() for k in range(1, count + 1)]
 HOW = st.Search(1, 120, np.inf)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from entr_lab.errors import RangeError, UnknownNameError
-from entr_lab.theory.verify import verify
+from entr_lab.theory.checks import verify
 
 QUICK = ["F2", "D1", "C2", "A4"]
 

@@ -1,6 +1,6 @@
 """Keep rules: which tokens of a stale batch to trust. One rule a file, one line each in `RULES`."""
 
-from entr_lab.rules.base import BoundedRule, KeepRule, Reduce, Scope, Side, local
+from entr_lab.rules.base import BoundedRule, KeepRule, Reduce, Scope, Side, finite, local
 from entr_lab.rules.entr import Entr
 from entr_lab.rules.entr_envelope import EntrEnvelope
 from entr_lab.rules.entr_gini import EntrGini
@@ -30,6 +30,7 @@ __all__ = [
     "Reduce",
     "Scope",
     "Side",
+    "finite",
     "keep_micro_batches",
     "local",
     "make_rule",

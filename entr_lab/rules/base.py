@@ -15,13 +15,21 @@ from torch import Tensor
 from entr_lab.errors import ConfigError, check_choice, check_range
 from entr_lab.tokens import Column, TokenBatch
 
-__all__ = ["BoundedRule", "KeepRule", "Reduce", "Scope", "Side", "local"]
+__all__ = ["BoundedRule", "KeepRule", "Reduce", "Scope", "Side", "finite", "local"]
 
 _BLOCK: Final = 1 << 16
 """Tokens per block on a CPU: 256 KiB a float32 column, so that the few live columns stay in a 1–2 MiB L2 cache."""
 
+_RECORDED: Final = frozenset({Column.COLLISION_MU, Column.LOGP_PROX})
+"""Optional columns that a rule drops a token for where they are not finite, if it needs them."""
+
 Reduce = Callable[[Tensor], Tensor]
 """Elementwise sum of a tensor over the processes of a job; `local` in one process, an all-reduce in a job."""
+
+
+def finite(values: Tensor) -> Tensor:
+    """Return where `values` is finite, in a third of the time of `isfinite` on a CPU."""
+    return values.abs() < inf
 
 
 def local(total: Tensor) -> Tensor:
@@ -90,15 +98,21 @@ class KeepRule(ABC):
 
     def _keep(self, batch: TokenBatch, reduce: Reduce) -> Tensor:
         log_ratio = batch.log_ratio
-        # 0·x is NaN exactly where x is infinite or NaN: a third of the passes of three isfinite calls.
-        trusted = log_ratio.add(batch.entropy_mu).mul_(0.0) == 0.0
-        if Column.COLLISION_MU in self.needs and batch.collision_mu is not None:
-            trusted.logical_and_(batch.collision_mu.isfinite())
-        return self._inside(batch, log_ratio, trusted, reduce).logical_and_(trusted)
+        # x + 0·y is x, but NaN where y is infinite or NaN: one pass in place of a slower test and a conjunction.
+        for name in sorted({Column.ENTROPY_MU, *(self.needs & _RECORDED)}):
+            log_ratio.add_(getattr(batch, name), alpha=0.0)
+        return self._inside(batch, log_ratio, reduce)
 
     @abstractmethod
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        """Return `[..., N]` bool, a fresh tensor: the rule's own inequality; outside `trusted` it may hold anything."""
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        """Return `[..., N]` bool: the rule's own inequality.
+
+        Args:
+            batch: the tokens, detached.
+            log_ratio: `[..., N]` δ, a copy; NaN where the record is not usable, infinite where π_θ(y) = 0. Both must
+                come out False, as they do in |δ| ≤ bound; where the inequality is another, use `finite`.
+            reduce: as in `keep`.
+        """
 
     def scaled(self, factor: float) -> Self:
         """Return the rule with its threshold scaled by `factor` > 0; a larger factor never keeps fewer tokens.
@@ -133,10 +147,18 @@ class BoundedRule(KeepRule):
     def bounds(self, batch: TokenBatch) -> tuple[Tensor | float, Tensor | float]:
         """Return (low, high), numbers or `[..., N]`, low ≤ 0 ≤ high: the interval of δ that is kept, ends included."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        # In eager torch a comparison costs as much as three arithmetic passes, so there is only one. NaN fails it, and
+        # so does ∞: against an infinite bound through the largest number here, through ∞ − ∞ or 0·∞ below.
         low, high = self.bounds(batch)
         if self.side is Side.SYMMETRIC:
-            return (log_ratio >= low).logical_and_(log_ratio <= high)
-        outward_up = (batch.advantage > 0).logical_and_(log_ratio > high)
-        outward_down = (batch.advantage < 0).logical_and_(log_ratio < low)
-        return outward_up.logical_or_(outward_down).logical_not_()
+            largest = torch.finfo(log_ratio.dtype).max
+            if not isinstance(low, Tensor) and not isinstance(high, Tensor):
+                return log_ratio.clamp(max(low, -largest), min(high, largest)) == log_ratio
+            low = low if isinstance(low, Tensor) else log_ratio.new_tensor(max(low, -largest))
+            high = high if isinstance(high, Tensor) else log_ratio.new_tensor(min(high, largest))
+            return torch.clamp(log_ratio, low, high) == log_ratio
+        direction = batch.advantage.sign()
+        above = (log_ratio - high).relu_().mul_(direction.relu())
+        below = (low - log_ratio).relu_().mul_(direction.neg().relu_())
+        return above.add_(below) == 0.0

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import KeepRule, Reduce, Scope
+from entr_lab.rules.base import KeepRule, Reduce, Scope, finite
 from entr_lab.tokens import Column, TokenBatch, promote
 
 __all__ = ["Kpop", "binary_kl", "log1mexp"]
@@ -32,10 +32,16 @@ def log1mexp(logp: Tensor) -> Tensor:
     return torch.where(near, (-small.expm1()).log(), (-large.exp()).log1p())
 
 
-def binary_kl(logp: Tensor, logq: Tensor) -> Tensor:
-    """Return D_B(p‖q) = p·log(p/q) + (1−p)·log((1−p)/(1−q)), nats, for log-probabilities strictly below 0."""
-    rest = -logp.expm1()
-    return logp.exp() * (logp - logq) + rest * (log1mexp(logp) - log1mexp(logq))
+def binary_kl(logp: Tensor, logq: Tensor) -> tuple[Tensor, Tensor]:
+    """Return D_B(p‖q) and D_B(q‖p), nats, for log-probabilities strictly below 0.
+
+    D_B(p‖q) = p·log(p/q) + (1−p)·log((1−p)/(1−q)); both directions share their logarithms.
+    """
+    log_ratio = logp - logq
+    log_rest_ratio = log1mexp(logp) - log1mexp(logq)
+    forward = logp.exp() * log_ratio - logp.expm1() * log_rest_ratio
+    backward = logq.expm1() * log_rest_ratio - logq.exp() * log_ratio
+    return forward, backward
 
 
 @final
@@ -68,10 +74,10 @@ class Kpop(KeepRule):
         low, high = log(self.floor), log1p(-self.floor)
         logp = promote(batch.logp_pi).clamp(low, high)
         logq = promote(batch.logp_mu).clamp(low, high)
-        return torch.maximum(binary_kl(logp, logq), binary_kl(logq, logp))
+        return torch.maximum(*binary_kl(logp, logq))
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        return self.divergence(batch) <= self.phi
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        return (self.divergence(batch) <= self.phi).logical_and_(finite(log_ratio))
 
     def _scaled(self, factor: float) -> Self:
         """Scale φ."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import KeepRule, Reduce, Scope
+from entr_lab.rules.base import KeepRule, Reduce, Scope, finite
 from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["M2po", "prefix_mean_cutoff"]
@@ -102,11 +102,12 @@ class M2po(KeepRule):
     def __post_init__(self) -> None:
         check_range("budget", self.budget, low=0.0, low_open=True)
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        trusted = finite(log_ratio)
         eligible = trusted & (log_ratio.sign() * batch.advantage.sign() > 0)
         squares = log_ratio.square().float()
         cutoff = prefix_mean_cutoff(squares, eligible, self.budget, reduce)
-        return ~(eligible & (squares >= cutoff.unsqueeze(-1)))
+        return trusted & ~(eligible & (squares >= cutoff.unsqueeze(-1)))
 
     def _scaled(self, factor: float) -> Self:
         """Scale the budget."""

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from entr_lab.errors import ConfigError, RangeError, UnknownNameError
-from entr_lab.rules import BoundedRule, Entr, EntrGini, Fixed, IcePop, KeepAll, KeepRule, Scope, Side, base, local
-from entr_lab.testing import adversarial_batch
+from entr_lab.rules import (
+    BoundedRule,
+    Entr,
+    EntrGini,
+    Fixed,
+    IcePop,
+    KeepAll,
+    KeepRule,
+    Scope,
+    Side,
+    base,
+    finite,
+    local,
+)
+from entr_lab.testing import adversarial_batch, check_keep_rule
+from entr_lab.tokens import Column, TokenBatch, promote
 from tests.rules.cases import DEFAULTS, OUTWARD
 from tests.strategies import build, from_ratios, with_gradient
 
@@ -85,6 +100,34 @@ def test_side_is_read_from_text_and_misspellings_are_answered() -> None:
 def test_a_factor_that_is_not_positive_and_finite_is_refused_by_name(rule: KeepRule, factor: float) -> None:
     with pytest.raises(RangeError, match=r"factor must lie in \(0, inf\)"):
         rule.scaled(factor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSided(BoundedRule):
+    """Bounds of two kinds: a number that is infinite, and a tensor."""
+
+    name: ClassVar[str] = "one-sided"
+    scope: ClassVar[Scope] = Scope.TOKEN
+    needs: ClassVar[frozenset[Column]] = frozenset({Column.ENTROPY_MU})
+    reference: ClassVar[str] = "a test"
+    inequality: ClassVar[str] = "δ ≤ 1 + H"
+    scale: float = 1.0
+
+    def bounds(self, batch: TokenBatch) -> tuple[float, torch.Tensor]:
+        return -math.inf, self.scale * (1.0 + promote(batch.entropy_mu))
+
+    def _scaled(self, factor: float) -> OneSided:
+        return replace(self, scale=self.scale * factor)
+
+
+@pytest.mark.parametrize("side", list(Side))
+def test_bounds_may_be_numbers_tensors_or_one_of_each(side: Side) -> None:
+    check_keep_rule(OneSided(side=side), seeds=range(2))
+
+
+def test_finite() -> None:
+    values = torch.tensor([0.0, -1e38, math.inf, -math.inf, math.nan])
+    assert finite(values).tolist() == [True, True, False, False, False]
 
 
 def test_rules_are_values() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from entr_lab.rules import BoundedRule, Fixed, KeepRule, Reduce, Scope, local
+from entr_lab.rules import BoundedRule, Fixed, KeepRule, Reduce, Scope, finite, local
 from entr_lab.testing import check_keep_rule
 from entr_lab.tokens import Column, TokenBatch, promote
 
@@ -26,7 +26,7 @@ class Healthy(KeepRule):
     reference: ClassVar[str] = "a test"
     inequality: ClassVar[str] = "|δ| ≤ c"
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         return log_ratio.abs() <= self.threshold
 
     def _scaled(self, factor: float) -> Self:
@@ -36,17 +36,17 @@ class Healthy(KeepRule):
 class Coupled(Healthy):
     """Centres δ over the batch, yet says that tokens decide alone."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         zero = torch.zeros_like(log_ratio)
-        mean = torch.where(trusted, log_ratio, zero).sum(-1, keepdim=True) / batch.n_tokens
+        mean = torch.where(finite(log_ratio), log_ratio, zero).sum(-1, keepdim=True) / batch.n_tokens
         return ((log_ratio - mean).abs() <= self.threshold) | (log_ratio == 0)
 
 
 class CoupledGently(Healthy):
     """Loosens its threshold where the batch is calm: δ = 0 and shrinking are respected, splits are not."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        share = ((log_ratio.abs() < 0.1) & trusted).float().mean(-1, keepdim=True)
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        share = (log_ratio.abs() < 0.1).float().mean(-1, keepdim=True)
         return log_ratio.abs() <= self.threshold * (1.0 + share)
 
 
@@ -60,10 +60,10 @@ class KeepsNaN(Healthy):
 class Positional(Healthy):
     """Never drops the first token."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         keep = log_ratio.abs() <= self.threshold
         keep[..., 0] = True
-        return keep
+        return keep & finite(log_ratio)
 
 
 class Soft(Healthy):
@@ -76,7 +76,7 @@ class Soft(Healthy):
 class InPlace(Healthy):
     """Clamps a column that is not its own: `promote` returns float32 as it is."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         promote(batch.entropy_mu).clamp_(min=0.01)
         return log_ratio.abs() <= self.threshold
 
@@ -86,9 +86,9 @@ class LocalQuantile(Healthy):
 
     scope: ClassVar[Scope] = Scope.BATCH
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        size = torch.where(trusted, log_ratio.abs(), torch.zeros_like(log_ratio))
-        return size <= size.mean(-1, keepdim=True) * (1.0 + self.threshold)
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        size = torch.where(finite(log_ratio), log_ratio.abs(), torch.zeros_like(log_ratio))
+        return (size <= size.mean(-1, keepdim=True) * (1.0 + self.threshold)) & finite(log_ratio)
 
 
 class UnevenReduce(Healthy):
@@ -96,7 +96,7 @@ class UnevenReduce(Healthy):
 
     scope: ClassVar[Scope] = Scope.BATCH
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         if batch.n_tokens > 48:
             reduce(torch.zeros(()))
         return log_ratio.abs() <= self.threshold
@@ -107,10 +107,10 @@ class MixesRuns(Healthy):
 
     scope: ClassVar[Scope] = Scope.BATCH
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        size = torch.where(trusted, log_ratio.abs(), torch.zeros_like(log_ratio)).double()
-        total, count = reduce(torch.stack((size.sum(), trusted.double().sum())))
-        return size <= (total / count) * (1.0 + self.threshold)
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        size = torch.where(finite(log_ratio), log_ratio.abs(), torch.zeros_like(log_ratio)).double()
+        total, count = reduce(torch.stack((size.sum(), finite(log_ratio).double().sum())))
+        return (size <= (total / count) * (1.0 + self.threshold)) & finite(log_ratio)
 
 
 class DropsTheExactPolicy(Healthy):
@@ -118,14 +118,14 @@ class DropsTheExactPolicy(Healthy):
 
     needs: ClassVar[frozenset[Column]] = frozenset({Column.ENTROPY_MU})
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         return log_ratio.abs() < self.threshold * promote(batch.entropy_mu)
 
 
 class Band(Healthy):
     """Keeps a ring around δ = 0: what comes closer leaves it."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         size = log_ratio.abs()
         return (size == 0) | ((size >= 0.2) & (size <= self.threshold))
 
@@ -133,21 +133,21 @@ class Band(Healthy):
 class Undeclared(Healthy):
     """Reads the entropy without saying so."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         return log_ratio.abs() <= self.threshold * (1.0 + promote(batch.entropy_mu))
 
 
 class HalfPrecision(Healthy):
     """Subtracts in the dtype of the columns."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        return (batch.logp_pi - batch.logp_mu).abs() <= self.threshold
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        return ((batch.logp_pi - batch.logp_mu).abs() <= self.threshold) & finite(log_ratio)
 
 
 class InFloat16(Healthy):
     """Rounds δ to half precision whatever it is given."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         digits = 2.0**-6 if log_ratio.dtype == torch.float32 else 2.0**-20
         return (log_ratio / digits).round().abs() * digits <= self.threshold
 
@@ -155,7 +155,7 @@ class InFloat16(Healthy):
 class Random(Healthy):
     """Another mask at every call."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         return torch.rand(log_ratio.shape) < 0.5
 
 
@@ -200,18 +200,18 @@ class WholeSequences(Healthy):
     scope: ClassVar[Scope] = Scope.SEQUENCE
     needs: ClassVar[frozenset[Column]] = frozenset({Column.SEQUENCE})
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        beyond = (log_ratio.abs() > self.threshold) & trusted
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        beyond = (log_ratio.abs() > self.threshold) & finite(log_ratio)
         size = int(batch.sequence.max()) + 1
         hits = torch.zeros(*batch.sequence.shape[:-1], size).scatter_add_(-1, batch.sequence, beyond.float())
-        return hits.gather(-1, batch.sequence) == 0
+        return (hits.gather(-1, batch.sequence) == 0) & finite(log_ratio)
 
 
 class ActuallyBatch(WholeSequences):
     """Says sequence, reads the batch."""
 
-    def _inside(self, batch: TokenBatch, log_ratio: Tensor, trusted: Tensor, reduce: Reduce) -> Tensor:
-        share = ((log_ratio.abs() < 0.1) & trusted).float().mean(-1, keepdim=True)
+    def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
+        share = (log_ratio.abs() < 0.1).float().mean(-1, keepdim=True)
         return log_ratio.abs() <= self.threshold * (1.0 + share)
 
 

@@ -65,6 +65,9 @@ class Driver:
     def closed(self, group: Group, reason: DropReason | None) -> None:
         assert group.id not in self.over, f"group {group.id} ended twice"
         self.over[group.id] = reason
+        if reason is DropReason.END_OF_DATA:
+            assert self.exhausted
+            assert not self.config.train_last_partial or self.config.admission.mode is Mode.EXACT
         requeued = (
             self.config.admission.policy is Policy.REQUEUE
             and reason in (DropReason.STALE, DropReason.STRAGGLER, DropReason.TOO_FEW)

@@ -10,16 +10,17 @@
 
 The driver (driver.py) shares no code with the implementation.
 
-The machines bite. Mutations of the implementation that they were run against, and that they caught: the bound one version
-too wide; intra one too wide at completion and update; an update counted twice; the batch in training not counted in
-the target; rollouts of a dead worker not restarted; open groups, the batch in training, or requeued prompts missing from
-the snapshot; stale groups not dropped; taken groups left in the buffer; a trainer that never waits for old groups, or
-by a condition that is off by one, or takes the preferred order even where it lets groups expire; the dispatch gate or
-max_in_flight off by one; the place of a dropped group forgotten in mode exact; another batch in place of the
-reissued one; a requeued prompt lost; the newest token as a group's floor; no incomplete last batch; generated
-rollouts forgotten by recover; a late report counted; an event missing from the log. Three survive here for want of the
-rare state in some seeds and are caught by module tests: no stale check at completion (test_public_bugs, prime-rl 1901), an
-outdated worker that gets work, or joins a newer group under wait (test_dispatch).
+The machines bite. Mutations of the implementation that they were run against, and that they caught: the
+bound one version too wide; intra one too wide at completion and update; an update counted twice; the batch
+in training not counted in the target; rollouts of a dead worker not restarted; open groups, the batch in
+training, or requeued prompts missing from the snapshot; stale groups not dropped; taken groups left in the
+buffer; a trainer that never waits for old groups, or by a condition that is off by one, or takes the
+preferred order even where it lets groups expire; the dispatch gate or max_in_flight off by one; the place
+of a dropped group forgotten in mode exact; another batch in place of the reissued one; a requeued prompt
+lost; the newest token as a group's floor; no incomplete last batch; generated rollouts forgotten by
+recover; a late report counted; an event missing from the log. Three survive here for want of the rare state
+in some seeds and are caught by module tests: no stale check at completion (test_public_bugs, prime-rl
+1901), an outdated worker that gets work, or joins a newer group under wait (test_dispatch).
 """
 
 from __future__ import annotations

@@ -116,9 +116,8 @@ def _print_one(screen: Console, r: Result) -> None:
         table.add_column(header, overflow="fold")
     for f in r.findings:
         verdict = "holds" if f.holds else "VIOLATED"
-        table.add_row(
-            f.part, f.kind, f"{f.worst:.9g}", f"{f.slack:.3g}", str(f.tried), verdict + (", sharp" if f.sharp else "")
-        )
+        verdict += ", sharp" if f.sharp else ""
+        table.add_row(escape(f.part), f.kind, f"{f.worst:.9g}", f"{f.slack:.3g}", str(f.tried), verdict)
     screen.print(table)
     for f in r.findings:
         if f.note:

@@ -167,9 +167,9 @@ STATEMENTS = (
     ),
     Statement(
         "E4",
-        "four bounds on the surrogate's error for sequences, with and without a mask",
+        "four bounds on a sequence surrogate's error; the adaptive one is never above the others",
         "arXiv 2512.23075; constants ours",
-        "performance difference, Pinsker, chain rule",
+        "performance difference, Pinsker, chain rule; Cauchy–Schwarz for the order",
         _e4,
     ),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from entr_lab.errors import ConfigError, EngineError, check_range
 from entr_lab.real.folders import own_folder, remove_orphans
@@ -16,7 +17,8 @@ from entr_lab.real.processes import StartedProcesses
 
 __all__ = ["Cluster"]
 
-_LOOPBACK = "127.0.0.1"
+_ANSWER: Final = 10.0
+"""Seconds that a cluster gets to answer at its port."""
 
 
 class Cluster:
@@ -38,6 +40,7 @@ class Cluster:
     def __init__(self, address: str = "", *, cpus: int = 4, object_store_mib: int = 128) -> None:
         check_range("cpus", cpus, low=1)
         check_range("object_store_mib", object_store_mib, low=80)
+        _stay_on_loopback(not address or _is_loopback(address))
         import ray
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -58,6 +61,10 @@ class Cluster:
 
     def _join(self, address: str) -> None:
         try:
+            if address != "auto":
+                # Ray itself would try for minutes before it says that nobody answers.
+                host, _, port = address.rpartition(":")
+                socket.create_connection((host, int(port)), timeout=_ANSWER).close()
             self._ray.init(address=address, logging_level="ERROR", log_to_driver=False)
         except Exception as error:
             raise ConfigError(
@@ -77,7 +84,6 @@ class Cluster:
                 include_dashboard=False,
                 logging_level="ERROR",
                 log_to_driver=False,
-                _node_ip_address=_LOOPBACK,
                 _temp_dir=str(self._folder),
             )
         except Exception as error:
@@ -109,3 +115,20 @@ class Cluster:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.shutdown()
+
+
+def _is_loopback(address: str) -> bool:
+    return address.rpartition(":")[0] in ("127.0.0.1", "localhost", "::1")
+
+
+def _stay_on_loopback(on: bool) -> None:
+    """Make Ray take 127.0.0.1 for this machine's address, or the network card's as it does by itself.
+
+    Ray's servers bind to nothing but loopback if that is the machine's address. Given 127.0.0.1 as a node's address,
+    Ray on Linux replaces it by the card's and listens everywhere; the one switch that prevents this is its own for
+    desktops, which is read when Ray is imported.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if on else "1"
+    from ray._private import ray_constants
+
+    ray_constants.ENABLE_RAY_CLUSTER = not on

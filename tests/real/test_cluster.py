@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from entr_lab.errors import RangeError
-from entr_lab.real.cluster import Cluster
+from entr_lab.real.cluster import Cluster, _is_loopback
 
 
 def test_numbers_are_checked_before_ray_is_needed() -> None:
@@ -51,7 +51,7 @@ def test_an_own_ray_binds_to_loopback_beside_another_and_leaves_nothing() -> Non
                 for child in children:
                     try:
                         for connection in child.net_connections():
-                            ip = connection.laddr.ip
+                            ip = connection.laddr.ip.removeprefix("::ffff:")
                             if connection.status == psutil.CONN_LISTEN and not ip.startswith(("127.", "::1")):
                                 bad.add((child.name(), ip))
                     except psutil.Error:
@@ -80,7 +80,9 @@ def test_a_missing_cluster_is_one_sentence_and_a_running_one_is_joined_and_left_
         try:
             Cluster("127.0.0.1:1")
         except ConfigError as error:
-            print("no cluster:", error)
+            assert "no Ray cluster at '127.0.0.1:1' (ConnectionRefusedError)" in str(error)
+        else:
+            raise SystemExit("joined nothing")
         with Cluster(cpus=1) as own:
             code = (
                 "from entr_lab.real.cluster import Cluster; import ray, sys;"
@@ -95,3 +97,10 @@ def test_a_missing_cluster_is_one_sentence_and_a_running_one_is_joined_and_left_
         """
     )
     assert found == "ok"
+
+
+def test_loopback_is_told_from_a_cluster() -> None:
+    assert _is_loopback("127.0.0.1:6379")
+    assert _is_loopback("localhost:6379")
+    assert not _is_loopback("10.0.0.1:6379")
+    assert not _is_loopback("auto")

@@ -45,7 +45,7 @@ class NotedSum:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The end of the turn; the answer's length ends it otherwise (`max_tokens` = 6 K)."""
+        """The end of the turn, which a right answer writes after its last mark unless `max_tokens` = 6 K ends it."""
         return (self._codec.eos_id,)
 
     @classmethod
@@ -62,7 +62,10 @@ class NotedSum:
 
     async def step(self, token_ids: Sequence[int]) -> Step:
         """Judge the answer."""
-        pieces = [self._codec.decode([token]) for token in token_ids]
+        ids = list(token_ids)
+        if ids and ids[-1] == self._codec.eos_id:
+            ids.pop()
+        pieces = [self._codec.decode([token]) for token in ids]
         n_right = sum(map(self._well_formed, range(len(pieces)), pieces))
         well_formed = n_right == len(pieces) == STEP_TOKENS * len(self._digits)
         total = str(sum(map(int, self._digits)) % 10)

@@ -62,6 +62,8 @@ def test_length_is_judged(cut):
     assert reward_of(right_answer()[:cut]) == 0.0
     assert reward_of(right_answer() + ";") == 0.0
     assert reward_of(right_answer()[:-1] + "<eos>") == 0.0
+    assert reward_of(right_answer() + "<eos>") == 1.0
+    assert reward_of(right_answer() + "<eos><eos>") == 0.0
 
 
 def test_prompts_are_a_function_of_seed_and_number():

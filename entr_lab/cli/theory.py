@@ -108,6 +108,7 @@ def _print_table(screen: Console, results: list[Result]) -> None:
 
 def _print_one(screen: Console, r: Result) -> None:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     screen.print(f"{r.id}: {r.title}\nsource: {r.source}\nproof: {r.proof}\n", highlight=False, markup=False)

@@ -127,9 +127,9 @@ def surrogate_bounds(
     Proof: error = Σ_t (E_{s_t~π} − E_{s_t~μ})[g_t] with |g_t| ≤ Δ TV_t; a difference of expectations is at most
     2 max|g_t| TV(s_t), and TV(s_t) ≤ Σ D, or √(½ KL(s_t)) by Pinsker and A5. Adaptive: the same error is
     Σ_t E_μ[(r_t − 1) R (r_{>t} − 1)], whose inner part is a change of the future's expected reward. It is never above
-    the other three: D̄_t ≤ D* and D̄_t ≤ √(½ E K_t), then Cauchy–Schwarz for mixed (it is below mixed/√2). A mask leaves every one of these divergences as they are; it *adds*
-    ½Δ Σ_t E_μ[(1−m_t)|r_t − 1|] for what it took out of L. Source: Trust Region Masking,
-    arXiv 2512.23075; constants ours.
+    the other three: D̄_t ≤ D* and D̄_t ≤ √(½ E K_t), then Cauchy–Schwarz for mixed (it is below mixed/√2).
+    A mask leaves every one of these divergences as they are; it *adds* ½Δ Σ_t E_μ[(1−m_t)|r_t − 1|] for what it
+    took out of L. Source: Trust Region Masking, arXiv 2512.23075; constants and order ours.
     """
     _check(mu, pi)
     T, span = len(mu), float(np.ptp(reward))

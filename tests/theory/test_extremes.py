@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from flint import arb, ctx
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entr_lab.theory import extremes as ex
@@ -32,6 +32,7 @@ def test_worst_group_is_the_maximum_of_a_grid(R):
     assert value.max() <= ex.hoeffding_kl_bound(R)
 
 
+@settings(max_examples=30)
 @given(positions(sizes=(2, 3, 17, 257), radius=100.0))
 def test_kl_and_moment_bounds_hold(position):
     logp, drift = position
@@ -45,6 +46,7 @@ def test_kl_and_moment_bounds_hold(position):
     assert moment <= ex.second_moment_envelope(R, H) * slack + 1e-300
 
 
+@settings(max_examples=25)
 @given(st.floats(1e-3, 100.0), st.floats(1e-6, 3.0))
 def test_envelopes_are_dense_grid_maxima_and_sharpen_the_assembled_bound(R, H):
     p = np.linspace(0.0, inverse_binary_entropy(H), 4001)

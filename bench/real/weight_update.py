@@ -52,8 +52,8 @@ async def measure(size: str, updates: int, requests: int) -> dict[str, Any]:
         found: dict[str, Any] = {"start_s": time.perf_counter() - start}
     sender = SharedMemorySender()
     log: dict[str, list[float]] = {}
-    for name in ("_check_file", "_exchange", "_prove"):
-        setattr(generator, name, timed(log, name.strip("_"), getattr(generator, name)))
+    for owner, name in ((generator.updates, "check"), (generator.updates, "exchange"), (generator, "_prove")):
+        setattr(owner, name, timed(log, name.strip("_"), getattr(owner, name)))
     prompts = canary_prompts(VOCABULARY)
     running: set[asyncio.Task[Any]] = set()
     for version in range(updates + 1):

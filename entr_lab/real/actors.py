@@ -8,6 +8,7 @@ leaves, and Ray starts it again, empty; `RemoteGenerator.revive` waits for that 
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import time
 from collections.abc import Sequence
@@ -70,29 +71,29 @@ class GeneratorActor:
     async def update_weights(self, update: Any, clear_cache: bool = False) -> Proof | None:
         """Run a whole update from a `WeightManifest`; take one part of one from a request of vLLM's protocol."""
         if not isinstance(update, WeightManifest):
-            await self._call("receive_weights", update)
+            await self._call("updates.receive", update)
             return None
         answer: Proof | None = await self._call("update_weights", update, clear_cache)
         return answer
 
     async def init_weight_transfer_engine(self, request: Any) -> None:
-        """See `Generator.init_weight_transfer_engine`."""
-        await self._call("init_weight_transfer_engine", request)
+        """See `EngineUpdates.connect`."""
+        await self._call("updates.connect", request)
 
     async def start_weight_update(self) -> None:
-        """See `Generator.start_weight_update`."""
-        await self._call("start_weight_update")
+        """See `EngineUpdates.start`."""
+        await self._call("updates.start")
 
     async def finish_weight_update(self) -> None:
-        """See `Generator.finish_weight_update`."""
-        await self._call("finish_weight_update")
+        """See `EngineUpdates.finish`."""
+        await self._call("updates.finish")
 
     async def update_weight_version(self, version: str) -> None:
         """Do nothing: the version comes with the manifest, which the proof needs anyway."""
 
     async def shutdown_weight_transfer_engine(self) -> None:
-        """See `Generator.shutdown_weight_transfer_engine`."""
-        await self._call("shutdown_weight_transfer_engine")
+        """See `EngineUpdates.disconnect`."""
+        await self._call("updates.disconnect")
 
     async def shutdown(self) -> None:
         """Stop the engine; the actor may be killed afterwards without leaving anything behind."""
@@ -105,7 +106,7 @@ class GeneratorActor:
         if self._generator is None:
             raise EngineError("this generator has (re)started without an engine; await ready() and push the weights.")
         try:
-            return await getattr(self._generator, method)(*arguments)
+            return await operator.attrgetter(method)(self._generator)(*arguments)
         except EngineError:
             if self._generator.dead:
                 self._leave()

@@ -25,7 +25,7 @@ class Cluster:
     """A running Ray, as a context manager.
 
     Args:
-        address: empty starts a Ray of our own on this machine, bound to loopback, even if another one runs here;
+        address: `local` starts a Ray of our own on this machine, bound to loopback, even if another one runs here;
             `auto` or `host:port` joins a cluster. In a process that is already connected to Ray, that Ray is used
             and left running.
         cpus: CPUs that an own Ray hands out; actors of a laptop run reserve fewer than one each.
@@ -37,10 +37,10 @@ class Cluster:
         EngineError: an own Ray did not start.
     """
 
-    def __init__(self, address: str = "", *, cpus: int = 4, object_store_mib: int = 128) -> None:
+    def __init__(self, address: str = "local", *, cpus: int = 4, object_store_mib: int = 128) -> None:
         check_range("cpus", cpus, low=1)
         check_range("object_store_mib", object_store_mib, low=80)
-        _stay_on_loopback(not address or _is_loopback(address))
+        _stay_on_loopback(address == "local" or _is_loopback(address))
         import ray
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -49,15 +49,15 @@ class Cluster:
         self._ray = ray
         self._folder: Path | None = None
         self._processes = StartedProcesses()
-        self.owned = not ray.is_initialized() and not address
+        self.owned = not ray.is_initialized() and address == "local"
         """Whether this object started Ray and stops it."""
         self._connected = not ray.is_initialized()
         if not self._connected:
             return
-        if address:
-            self._join(address)
-        else:
+        if address == "local":
             self._start(cpus, object_store_mib)
+        else:
+            self._join(address)
 
     def _join(self, address: str) -> None:
         try:
@@ -68,8 +68,8 @@ class Cluster:
             self._ray.init(address=address, logging_level="ERROR", log_to_driver=False)
         except Exception as error:
             raise ConfigError(
-                f"no Ray cluster at {address!r} ({type(error).__name__}); start one with `ray start --head`, or leave "
-                f"the address empty to run on this machine alone."
+                f"no Ray cluster at {address!r} ({type(error).__name__}); start one with `ray start --head`, or set "
+                f"ray_address to 'local' to run on this machine alone."
             ) from error
 
     def _start(self, cpus: int, object_store_mib: int) -> None:

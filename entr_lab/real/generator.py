@@ -17,6 +17,7 @@ from entr_lab.errors import EngineError
 from entr_lab.real.behaviour import COLUMNS, read_completion
 from entr_lab.real.canary import CanaryReference
 from entr_lab.real.engine_settings import EngineSettings
+from entr_lab.real.engine_updates import EngineUpdates
 from entr_lab.real.processes import StartedProcesses
 from entr_lab.real.proof import Proof, prove
 from entr_lab.real.records import Completion, SamplingSpec
@@ -39,17 +40,18 @@ class Generator:
         self.settings = settings
         self.engine = engine
         self.trust = VersionTrust()
-        self.version = -1
-        """Of the weights in the engine; −1 until the first update."""
+        self.updates = EngineUpdates(engine, settings.transfer, self._guard)
         self.tokens = 0
         """Tokens handed out so far."""
-        self._broken = ""
         self._process = process
         self._ids = itertools.count()
         self._running: set[str] = set()
-        self._update = asyncio.Lock()
-        self._paused = asyncio.Event()
-        self._received = asyncio.Event()
+        self._updating = asyncio.Lock()
+
+    @property
+    def version(self) -> int:
+        """Of the weights in the engine; −1 until the first update."""
+        return self.updates.version
 
     @classmethod
     async def start(cls, settings: EngineSettings) -> Self:
@@ -90,8 +92,8 @@ class Generator:
             EngineError: the engine is dead, holds no pushed weights, lost its hook, disagrees with itself about the
                 version of a token, or failed the proof of a version that produced a token.
         """
-        if self._broken:
-            raise EngineError(f"{self._broken}; restart the generator and push the current weights again.")
+        if self.updates.broken:
+            raise EngineError(f"{self.updates.broken}; restart the generator and push the current weights again.")
         if self.version < 0:
             raise EngineError("the engine holds the weights it started with; push a version before generating.")
         completions = await self._sample(prompt_ids, self._parameters(sampling, n), request_id)
@@ -138,14 +140,16 @@ class Generator:
             EngineError: the file is not what was published (the engine goes on with the old weights), the load failed
                 or the proof failed (completions with tokens of this version are refused).
         """
-        async with self._update:
-            await self._check_file(manifest)
+        async with self._updating:
+            await self.updates.check(manifest)
             self.trust.open(manifest.version)
             try:
-                await self._exchange(manifest, clear_cache)
+                await self.updates.exchange(manifest, clear_cache)
                 proof = await self._prove(manifest)
             except BaseException as error:  # a cancelled update must not leave its version open
                 self.trust.refuse(manifest.version, str(error) or type(error).__name__)
+                if self.updates.broken and self._process.alive():
+                    await self.abort()  # generation stays paused: what runs would never end
                 raise
             self.trust.accept(manifest.version)
             return proof
@@ -163,70 +167,9 @@ class Generator:
             await asyncio.to_thread(engine.shutdown)
             await asyncio.to_thread(self._process.stop)
             # vLLM's destructor fails if it runs only when the interpreter is already half gone.
+            self.updates.close()
             del engine
             gc.collect()
-
-    # vLLM's weight-sync protocol: what a trainer-side engine of vLLM calls on us, through an actor.
-
-    async def init_weight_transfer_engine(self, request: Any) -> None:
-        """Connect to the trainer."""
-        await self._guard(self.engine.init_weight_transfer_engine(request))
-
-    async def start_weight_update(self) -> None:
-        """Begin an update once generation is paused."""
-        await self._paused.wait()
-        await self._guard(self.engine.start_weight_update())
-
-    async def receive_weights(self, request: Any) -> None:
-        """Take one part of an update."""
-        await self._guard(self.engine.update_weights(request))
-
-    async def finish_weight_update(self) -> None:
-        """End an update; the version follows from the manifest."""
-        await self._guard(self.engine.finish_weight_update())
-        self._received.set()
-
-    async def shutdown_weight_transfer_engine(self) -> None:
-        """Disconnect from the trainer."""
-        await self._guard(self.engine.shutdown_weight_transfer_engine())
-
-    async def _check_file(self, manifest: WeightManifest) -> None:
-        if self.settings.transfer != "shm":
-            return
-        found = await self._guard(self.engine.collective_rpc("check_weights", args=(manifest.to_wire(),)))
-        if wrong := next((answer for answer in found if answer), ""):
-            raise EngineError(wrong)
-
-    async def _exchange(self, manifest: WeightManifest, clear_cache: bool) -> None:
-        # pause_generation would sleep 20 ms for the caller's comfort; the pause itself is complete without it.
-        pause = getattr(self.engine.engine_core, "pause_scheduler_async", self.engine.pause_generation)
-        await self._guard(pause(mode="keep", clear_cache=clear_cache))
-        self._received.clear()
-        self._paused.set()
-        try:
-            if self.settings.transfer == "shm":
-                await self._load_file(manifest)
-            else:
-                await self._received.wait()
-            await self._guard(self.engine.collective_rpc("tag_weights", args=(manifest.version,)))
-            await self._guard(self.engine.update_weight_version(str(manifest.version)))
-        except BaseException as error:
-            # The weights are a mixture now: nothing may be sampled from them, so generation stays paused.
-            self._broken = f"an update to weights {manifest.version} broke off: {error}"
-            if self._process.alive():
-                await self.abort()
-            raise
-        finally:
-            self._paused.clear()
-        self.version = manifest.version
-        await self._guard(self.engine.resume_generation())
-
-    async def _load_file(self, manifest: WeightManifest) -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        await self._guard(self.engine.start_weight_update())
-        await self._guard(self.engine.update_weights(WeightTransferUpdateRequest(update_info=manifest.to_wire())))
-        await self._guard(self.engine.finish_weight_update())
 
     async def _prove(self, manifest: WeightManifest) -> Proof | None:
         if manifest.canary is None:
@@ -295,4 +238,4 @@ class Generator:
     @property
     def dead(self) -> bool:
         """Whether the engine must be restarted: its core is gone, or an update broke off."""
-        return self.engine is None or bool(self._broken) or not self._process.alive()
+        return self.engine is None or bool(self.updates.broken) or not self._process.alive()

@@ -164,15 +164,15 @@ async def test_a_cancelled_update_does_not_leave_tokens_waiting_for_ever() -> No
 async def test_over_nccl_the_trainer_drives_the_protocol_while_generation_is_paused() -> None:
     generator = FakedGenerator(EngineSettings(model="m", device="cuda", transfer="nccl"))
     log = generator.engine.log
-    start = asyncio.create_task(generator.start_weight_update())
+    start = asyncio.create_task(generator.updates.start())
     await settle()
     assert log == []  # the trainer is early: it waits for the pause
     update = asyncio.create_task(generator.update_weights(WeightManifest(6), True))
     await start
-    await generator.receive_weights("part")
+    await generator.updates.receive("part")
     await settle()
     assert not update.done()
-    await generator.finish_weight_update()
+    await generator.updates.finish()
     await update
     assert log == ["pause keep True", "start", "update", "finish", "tag_weights", "label 6", "resume"]
     assert generator.version == 6

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,3 +66,23 @@ def test_zero_weight_moves_nothing():
     _, net, x, token = setup(6)
     step = own_step(net, x, token, log_ratio=2.0, advantage=1.0, weight=0.0, learning_rate=0.1)
     assert step == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_own_step_matches_automatic_differentiation_of_the_same_network_in_torch(seed):
+    """A second route for G1: reverse mode on the same network, sharing no formula with the hand-written gradients."""
+    rng, net, x, token = setup(seed)
+    delta, advantage, weight = rng.uniform(-3, 3, 3)
+    parameters = [torch.tensor(part, requires_grad=True) for part in net]
+    hidden, bias, out = parameters
+    logits = out @ torch.tanh(hidden @ torch.tensor(x) + bias)
+    logp = torch.log_softmax(logits, -1)[token]
+    # The gradient of δ²/2 by the parameters, against the step that ascends weight·A·log π: δ moves as log π does.
+    to_shrink = torch.autograd.grad(0.5 * (logp - logp.detach() + delta) ** 2, parameters, retain_graph=True)
+    ascent = torch.autograd.grad(weight * advantage * logp, parameters)
+    slope = sum(float((a * b).sum()) for a, b in zip(to_shrink, ascent, strict=True))
+
+    step = own_step(net, x, token, log_ratio=delta, advantage=advantage, weight=weight, learning_rate=1e-3)
+
+    assert step.predicted == pytest.approx(1e-3 * slope, rel=1e-9)
+    assert np.sign(slope) == np.sign(weight * advantage * delta)

@@ -1,8 +1,8 @@
 """ENTR with the sharp variance envelope v(H) in place of the entropy.
 
 Under drift of logit range R, Var_μ(δ) ≤ R²·v(H) with v(H) = q(1 − q), h_b(q) = H, q ≤ ½ for H ≤ ln 2 and v = ¼ above
-(theory statement B3, sharp for every H ≤ ln 2). The factor 4 ln 2 makes v's tangent bound the entropy itself:
-4 ln 2·v(H) ≤ H, with equality at H = 0 and H = ln 2, and the scale saturates at ln 2.
+(theory statement B3, sharp for every H ≤ ln 2). v is convex on [0, ln 2], so its chord bounds it, and the factor 4 ln 2
+turns the chord into the entropy: 4 ln 2·v(H) ≤ H, with equality at H = 0 and H = ln 2; the scale saturates at ln 2.
 """
 
 from __future__ import annotations

@@ -1,0 +1,305 @@
+"""The loop: feeds a `Pipeline` with the wall clock and does what it decides. Plain asyncio, no Ray, no engine.
+
+Stations and the trainer work in tasks and report through one queue; every report is handled, then everything that may
+start is started. The same loop runs with actors, with plain objects, and with the tests' fakes. Ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from entr_lab.errors import EngineError
+from entr_lab.pipeline import Batch, Done, Mode, Outcome, Pipeline, Wait, spans_of
+from entr_lab.real.ports import GeneratorPort, StepResult, TrainerPort
+from entr_lab.real.prompt_feed import PromptFeed
+from entr_lab.real.rollout_buffer import RolloutBuffer
+from entr_lab.real.station import Broken, Failed, Finished, Gone, Joined, Loaded, Lost, Play, Report, Station
+from entr_lab.real.step_report import StepMeter, StepReport
+from entr_lab.real.version_shelf import VersionShelf
+
+__all__ = ["Loop", "LoopSettings", "Saver"]
+
+_MOST_FAILURES: Final = 32
+"""Rollouts that may fail one after another before the run gives up."""
+
+Saver = Callable[[int], Awaitable[None]]
+"""Called with the number of batches trained when a checkpoint is due; the trainer is at rest until it returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """Numbers of the loop.
+
+    Args:
+        batches: stop once so many batches were trained, those before a resume included.
+        slots: rollouts that one generator plays at a time.
+        max_tokens: most tokens of a rollout.
+        clear_cache: recompute the key-value cache at a weight update.
+        probe_every: batches between two attributions; 0 for none.
+        save_every: batches between two checkpoints; 0 for one at the end.
+    """
+
+    batches: int
+    slots: int
+    max_tokens: int
+    clear_cache: bool = False
+    probe_every: int = 0
+    save_every: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    batch: Batch
+    result: StepResult
+
+
+class _Saved:
+    pass
+
+
+class Loop:
+    """One run.
+
+    Args:
+        pipeline: fresh, or restored and recovered; its `closed` callback must be `buffer.closed`.
+        buffer: rollouts that wait for training.
+        trainer: at the version that the pipeline publishes next.
+        generators: by worker name.
+        play: one trajectory.
+        feed: prompts.
+        settings: numbers.
+        done: batches trained before.
+        on_step: called after every batch.
+        save: writes a checkpoint.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        buffer: RolloutBuffer,
+        trainer: TrainerPort,
+        generators: Mapping[str, GeneratorPort],
+        play: Play,
+        feed: PromptFeed,
+        settings: LoopSettings,
+        *,
+        done: int = 0,
+        on_step: Callable[[StepReport], None] = lambda report: None,
+        save: Saver | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pipeline, self.buffer, self.trainer, self.feed = pipeline, buffer, trainer, feed
+        self.settings, self.shelf = settings, VersionShelf()
+        self._forced = pipeline.config.admission.mode is Mode.EXACT
+        self._reports: asyncio.Queue[Report | _Trained | _Saved] = asyncio.Queue()
+        self._on_step, self._save, self._clock = on_step, save, clock
+        self._stations = {
+            name: Station(
+                name,
+                generator,
+                play,
+                self.shelf,
+                self._reports.put_nowait,
+                clear_cache=settings.clear_cache,
+                forced=self._forced,
+                max_tokens=settings.max_tokens,
+            )
+            for name, generator in generators.items()
+        }
+        self._trainer_task: asyncio.Task[None] | None = None
+        self._releases: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self.done = done
+        """Batches trained, those before a resume included."""
+        self.meter = StepMeter(clock(), generators)
+
+    async def run(self) -> None:
+        """Train until `settings.batches` are done.
+
+        Raises:
+            EngineError: the trainer or the last generator is gone, an update failed its proof, rollouts fail one after
+                another, or nothing can go on; the message says which.
+        """
+        try:
+            self.shelf.put(await self.trainer.publish())
+            for station in self._stations.values():
+                station.bring_up()
+            while not self._advance():
+                await self._wait()
+        finally:
+            await self._stop()
+
+    # --- what happened ----------------------------------------------------------------------------------------------
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(0)  # tasks that have ended leave their books
+        deadline = self.pipeline.next_deadline
+        limit = None if deadline is None else max(0.0, deadline - self._clock())
+        if limit is None and self._reports.empty() and self._trainer_task is None and self._all_idle():
+            raise EngineError(
+                f"nothing is running and nothing can start: {self.meter.states()}; check asynchrony.* for limits that "
+                f"exclude each other."
+            )
+        try:
+            reports = [await asyncio.wait_for(self._reports.get(), limit)]
+        except TimeoutError:
+            self.pipeline.expire(self._clock())
+            return
+        while not self._reports.empty():
+            reports.append(self._reports.get_nowait())
+        for report in reports:
+            self._handle(report)
+
+    def _all_idle(self) -> bool:
+        return all(station.idle for station in self._stations.values())
+
+    def _handle(self, report: Report | _Trained | _Saved) -> None:
+        now, pipeline = self._clock(), self.pipeline
+        match report:
+            case Finished():
+                self._finish(report, now)
+            case Failed():
+                self._fail(report.ticket, report.error, now)
+            case Loaded():
+                pipeline.update(report.worker, report.version, now)
+                self._let_go()
+            case Joined():
+                pipeline.join(report.worker, report.version)
+            case Lost():
+                self.meter.lost += 1
+                pipeline.lose(report.worker, now)
+                self._stations[report.worker].bring_up(revive=True)
+            case Gone():
+                if not any(station.present or station.coming for station in self._stations.values()):
+                    raise EngineError(f"no generator is left: {report.error}") from report.error
+            case Broken():
+                raise report.error
+            case _Trained():
+                self._publish(report, now)
+            case _Saved():
+                self._trainer_task = None
+
+    def _finish(self, report: Finished, now: float) -> None:
+        rollout, trajectory = report.rollout, report.trajectory
+        if not math.isfinite(rollout.reward):
+            error = EngineError(f"sample {rollout.sample.get('id')!r} was given the reward {rollout.reward!r}.")
+            self._fail(trajectory.ticket, error, now)
+            return
+        spans = spans_of(rollout.weight_version.tolist())
+        outcome = self.pipeline.complete(trajectory.ticket, spans, rollout.reward, now)
+        if outcome in (Outcome.OPEN, Outcome.READY):
+            self.buffer.put(trajectory.group, trajectory.ticket, rollout)
+        self._failures = 0
+        self.meter.tokens += int(rollout.trainable.sum())
+
+    def _fail(self, ticket: int, error: Exception, now: float) -> None:
+        self.pipeline.fail(ticket, now)
+        self._failures += 1
+        self.meter.failed += 1
+        if self._failures >= _MOST_FAILURES:
+            raise EngineError(
+                f"{self._failures} rollouts failed one after another; the last: {type(error).__name__}: {error}"
+            ) from error
+
+    def _publish(self, trained: _Trained, now: float) -> None:
+        result, batch = trained.result, trained.batch
+        rollouts = self.buffer.batch(batch)
+        self.shelf.put(result.manifest)
+        self.pipeline.publish(result.manifest.version, now)
+        self._trainer_task = None
+        self.done = batch.step + 1
+        self._let_go()
+        self._on_step(self.meter.report(batch, rollouts, result, now))
+        if self._save is not None and (self.done == self.settings.batches or self._due(self.settings.save_every)):
+            self._trainer_task = asyncio.create_task(self._work(self._checkpoint))
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.done % every == 0
+
+    def _let_go(self) -> None:
+        oldest = self.pipeline.oldest_needed if self._forced else self.shelf.newest.version
+        for manifest in self.shelf.let_go(oldest):
+            task = asyncio.create_task(self._work(self.trainer.release, manifest))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    # --- what may start ---------------------------------------------------------------------------------------------
+
+    def _advance(self) -> bool:
+        """Start all that may start; return whether the run is over."""
+        if self.done >= self.settings.batches and self._trainer_task is None:
+            return True
+        over = self._advance_trainer()
+        for station in self._stations.values():
+            if station.present and not station.busy:
+                self._advance_station(station)
+            elif not station.present:
+                self.meter.enter(station.name, "starting", self._clock())
+        for trajectory in self.pipeline.drain_aborts():
+            self._stations[trajectory.worker].stop(trajectory.ticket)
+        return over
+
+    def _advance_trainer(self) -> bool:
+        if self._trainer_task is not None or self.done >= self.settings.batches:
+            return False
+        # A batch that is there is taken before new groups are opened against it.
+        decision = self.pipeline.take()
+        if isinstance(decision, Done):
+            return True
+        state = f"waits: {decision.reason}" if isinstance(decision, Wait) else "trains"
+        self.meter.enter("trainer", state, self._clock())
+        if isinstance(decision, Batch):
+            self._trainer_task = asyncio.create_task(self._work(self._train, decision))
+        return False
+
+    def _advance_station(self, station: Station) -> None:
+        pipeline, now = self.pipeline, self._clock()
+        plan = pipeline.plan_update(station.name)
+        if plan.version is not None:
+            station.update(plan.version)
+            self.meter.enter(station.name, "loads", now)
+            return
+        self._feed()
+        answer = pipeline.dispatch(station.name, self.settings.slots - station.active, now)
+        if isinstance(answer, list):
+            for trajectory in answer:
+                station.start(trajectory, int(pipeline.prompt(trajectory.group).id))
+        reason = str(answer.reason) if isinstance(answer, Wait) else ""
+        self.meter.enter(station.name, "generates" if station.active else f"waits: {reason}", now)
+
+    def _feed(self) -> None:
+        wanted = self.settings.slots + self.pipeline.config.batch_groups - self.pipeline.prompts_left
+        if wanted > 0:
+            self.pipeline.add_prompts(self.feed.next(wanted))
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    async def _work(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        try:
+            await work(*arguments)
+        except Exception as error:
+            self._reports.put_nowait(Broken(error))
+
+    async def _train(self, batch: Batch) -> None:
+        every = self.settings.probe_every
+        probe = every > 0 and batch.step % every == 0
+        result = await self.trainer.step(self.buffer.batch(batch), batch.target_version, probe)
+        self._reports.put_nowait(_Trained(batch, result))
+
+    async def _checkpoint(self) -> None:
+        assert self._save is not None
+        await self._save(self.done)
+        self._reports.put_nowait(_Saved())
+
+    async def _stop(self) -> None:
+        if self._trainer_task is not None:
+            self._trainer_task.cancel()
+            self._releases.add(self._trainer_task)
+        stations = (station.close() for station in self._stations.values())
+        await asyncio.gather(*self._releases, *stations, return_exceptions=True)

@@ -1,0 +1,269 @@
+"""One generator as the loop drives it: the rollouts that it plays, its weight updates, its death and return.
+
+A station only reports, through one queue, in an order that is true: a rollout with tokens of new weights is reported
+after the update that brought them. It decides nothing; the pipeline does. Ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from entr_lab.errors import EngineError
+from entr_lab.pipeline import Trajectory
+from entr_lab.real.episode import SamplesTokens
+from entr_lab.real.forced_lag import PlannedTrajectory, VersionGate
+from entr_lab.real.ports import GeneratorPort
+from entr_lab.real.records import Completion, Rollout, SamplingSpec
+from entr_lab.real.version_shelf import VersionShelf
+
+__all__ = ["Broken", "Failed", "Finished", "Gone", "Joined", "Loaded", "Lost", "Play", "Report", "Station"]
+
+_FAREWELL: Final = 1.0
+"""Seconds after a failed update until a dying actor has left, so that it is not taken for healthy."""
+
+Play = Callable[[SamplesTokens, int, str], Awaitable[Rollout]]
+"""Plays sample number `int` on a generator; the text is the stem of the requests' names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A rollout is there, its reward too."""
+
+    worker: str
+    trajectory: Trajectory
+    rollout: Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A rollout came to nothing; its generator is well."""
+
+    worker: str
+    ticket: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The generator samples under `version` from now on."""
+
+    worker: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The generator is there, with weights `version`."""
+
+    worker: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The generator is dead, and all that it was playing."""
+
+    worker: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A dead generator did not come back."""
+
+    worker: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Something failed that the run cannot go on without."""
+
+    error: Exception
+
+
+Report = Finished | Failed | Loaded | Joined | Lost | Gone | Broken
+
+
+class _Call:
+    """Remembers the name of the request that runs, to abort it by."""
+
+    def __init__(self, generator: SamplesTokens) -> None:
+        self._generator = generator
+        self.name: str | None = None
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
+    ) -> list[Completion]:
+        self.name = request_id
+        return await self._generator.generate(prompt_ids, sampling, n, request_id)
+
+
+class Station:
+    """See the module.
+
+    Args:
+        name: the worker's name in the pipeline.
+        generator: started, its weights of no account.
+        play: one trajectory.
+        shelf: published weights.
+        report: receives what happens.
+        clear_cache: recompute the key-value cache of running requests at an update.
+        forced: mode exact; weights change by each trajectory's plan and `update` is never called.
+        max_tokens: most tokens of a trajectory.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        generator: GeneratorPort,
+        play: Play,
+        shelf: VersionShelf,
+        report: Callable[[Report], None],
+        *,
+        clear_cache: bool,
+        forced: bool,
+        max_tokens: int,
+    ) -> None:
+        self.name, self.generator = name, generator
+        self.version = -1
+        self.present = False
+        """Whether the generator takes work."""
+        self.coming = False
+        """Whether it is being started or revived."""
+        self.busy = False
+        """Whether an update is under way."""
+        self._play, self._shelf, self._report = play, shelf, report
+        self._clear_cache, self._forced, self._max_tokens = clear_cache, forced, max_tokens
+        self._gate = VersionGate(generator, shelf)
+        self._episodes: dict[int, tuple[asyncio.Task[None], _Call]] = {}
+        self._others: set[asyncio.Task[Any]] = set()
+        self._loaded = asyncio.Condition()
+
+    @property
+    def active(self) -> int:
+        """Rollouts that are being played."""
+        return len(self._episodes)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing at all is under way here."""
+        return not self._episodes and not self._others
+
+    def bring_up(self, *, revive: bool = False) -> None:
+        """Give the generator the newest weights and report `Joined`."""
+        self.coming = True
+        self._begin(self._bring_up, revive)
+
+    def update(self, version: int) -> None:
+        """Load a version and report `Loaded`."""
+        self.busy = True
+        self._begin(self._update, version)
+
+    def start(self, trajectory: Trajectory, sample: int) -> None:
+        """Play a rollout and report `Finished` or `Failed`."""
+        call = _Call(self.generator)
+        task = asyncio.create_task(self._episode(trajectory, sample, call))
+        self._episodes[trajectory.ticket] = (task, call)
+
+    def stop(self, ticket: int) -> None:
+        """Stop a rollout that is no longer wanted; nothing is reported of it."""
+        if ticket in self._episodes:
+            task, call = self._episodes.pop(ticket)
+            task.cancel()
+            if call.name is not None and self.present:
+                self._begin(self._abort, call.name)
+
+    async def close(self) -> None:
+        """Stop everything that runs here; the generator itself stays."""
+        tasks = [task for task, _ in self._episodes.values()] + list(self._others)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._episodes.clear()
+
+    def _begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        task = asyncio.create_task(work(*arguments))
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    async def _abort(self, name: str) -> None:
+        with suppress(EngineError):  # a dead engine has nothing left to abort, and others find out
+            await self.generator.abort(name)
+
+    async def _bring_up(self, revive: bool) -> None:
+        try:
+            with self._shelf.loading(self._shelf.newest.version) as manifest:
+                if revive:
+                    await self.generator.revive(manifest)
+                else:
+                    await self.generator.update_weights(manifest, clear_cache=True)
+        except Exception as error:
+            self._report(Gone(self.name, error) if revive else Broken(error))
+            return
+        finally:
+            self.coming = False
+        self._gate = VersionGate(self.generator, self._shelf)
+        self._gate.current = manifest.version
+        self.present, self.busy = True, False
+        await self._now_at(manifest.version)
+        self._report(Joined(self.name, manifest.version))
+
+    async def _update(self, version: int) -> None:
+        try:
+            with self._shelf.loading(version) as manifest:
+                await self.generator.update_weights(manifest, self._clear_cache)
+        except Exception as error:
+            await asyncio.sleep(_FAREWELL)
+            await self._judge(error, Broken(error))
+            return
+        self.busy = False
+        if self.present:
+            self._report(Loaded(self.name, version))
+            await self._now_at(version)
+
+    async def _now_at(self, version: int) -> None:
+        async with self._loaded:
+            self.version = version
+            self._loaded.notify_all()
+
+    async def _episode(self, trajectory: Trajectory, sample: int, call: _Call) -> None:
+        ticket, source = trajectory.ticket, self._source(trajectory, call)
+        try:
+            rollout = await self._play(source, sample, f"t{ticket}")
+            if not self._forced:
+                # The engine had new weights before it said so; the rollout may be here before the update is reported.
+                async with self._loaded:
+                    await self._loaded.wait_for(lambda: self.version >= int(rollout.weight_version.max()))
+        except Exception as error:
+            self._episodes.pop(ticket, None)
+            await self._judge(error, Failed(self.name, ticket, error))
+            return
+        self._episodes.pop(ticket, None)
+        self._report(Finished(self.name, trajectory, rollout))
+
+    def _source(self, trajectory: Trajectory, call: _Call) -> SamplesTokens:
+        if not self._forced:
+            return call
+        return PlannedTrajectory(self._gate, call, trajectory.version, trajectory.last_version, self._max_tokens)
+
+    async def _judge(self, error: Exception, otherwise: Report) -> None:
+        """Report a dead generator once, and anything else as what it is."""
+        if not self.present:
+            return
+        if isinstance(error, EngineError):
+            try:
+                await self.generator.health()
+            except EngineError as death:
+                if self.present:
+                    self.present = False
+                    for task, _ in self._episodes.values():
+                        task.cancel()
+                    self._episodes.clear()
+                    self._report(Lost(self.name, death))
+                return
+        self._report(otherwise)

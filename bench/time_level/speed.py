@@ -29,7 +29,7 @@ LARGE = {
     "batch": {"groups": 128, "rollouts": 16},
     "protocol": {"mode": "async", "max_inter": 4, "max_intra": 4},
 }
-SMALL = LARGE | {"gpus": 32, "generator_gpus": 16, "batch": {"groups": 16, "rollouts": 8}}
+SMALL = LARGE | {"gpus": 32, "generator_gpus": 16, "batch": {"groups": 8, "rollouts": 8}}
 
 
 def timed(plan: Plan, steps: int) -> dict[str, float]:
@@ -55,7 +55,12 @@ def search() -> dict[str, float]:
     ]
     wall = time.perf_counter()
     points = evaluate_all([(plan, 200, 0) for plan in plans], workers=2)
-    return {"configurations": len(points), "steps": 200, "rollouts_per_step": 128, "wall_s": time.perf_counter() - wall}
+    return {
+        "configurations": len(points),
+        "steps": 200,
+        "rollouts_per_step": base.batch.size * base.batch.rollouts,
+        "wall_s": time.perf_counter() - wall,
+    }
 
 
 def main() -> None:

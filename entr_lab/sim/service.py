@@ -205,7 +205,11 @@ class Engine:
         v_end, _, rollout = heappop(running)
         self.context += batch * (v_end - self.v) - rollout.context - rollout.left
         self.v, self.time = v_end, now
-        self._record(rollout, rollout.left)
+        if rollout.spans or rollout.first_mark < len(self.marks):
+            self._record(rollout, rollout.left)
+        else:
+            # What VersionSpan(…) does, without its Python-level constructor: this is the hottest line of a run.
+            rollout.spans.append(tuple.__new__(VersionSpan, (self.versions[-1], 0, rollout.left)))
         self.load -= 1
         if batch == 1:
             self.context = 0.0  # forget the rounding of a busy period
@@ -281,9 +285,6 @@ class Engine:
     def _record(self, rollout: Rollout, tokens: int) -> None:
         """Append to the rollout's spans those of a turn of `tokens` tokens that ends now."""
         spans = rollout.spans
-        if not spans and rollout.first_mark == len(self.marks):
-            spans.append(VersionSpan(self.versions[-1], 0, tokens))
-            return
         first = spans[-1][2] if spans else 0
         done = first
         for mark in range(rollout.first_mark, len(self.marks)):

@@ -44,7 +44,7 @@ class Generators:
         self.plan = plan
         engine_costs, self.trainer_costs, self.sync = costs_of(plan)
         self.slots = engine_costs.slots
-        self.prompt_tokens = plan.lengths.prompt
+        self.prompt_tokens, self.reward_seconds = plan.lengths.prompt, plan.tools.reward_seconds
         self.clock = VirtualClock()
         self.draws = Draws(plan, seed)
         self.drop_bias = DropBias()
@@ -86,6 +86,7 @@ class Generators:
         now, engines, count, loads = self.clock.now, self.engines, len(self.engines), self.loads
         touched: dict[int, None] = {}
         group, number, needs = -1, -1, GroupDraw()
+        pipeline, names, slots = self.pipeline, self.names, self.slots
         self._enter_changed()
         while loads:
             load, index = divmod(loads[0], count)
@@ -93,13 +94,13 @@ class Generators:
             if load != engine.load or not self.alive[index]:
                 heappop(loads)
                 continue
-            if load >= self.slots:
+            if load >= slots:
                 self.blocked = Reason.IN_FLIGHT
                 break
-            if not self.pipeline.prompts_left:
+            if not pipeline.prompts_left:
                 self._add_prompts()
             # A few at a time where many run already, which unbalances the loads by a sixteenth at most.
-            given = self.pipeline.dispatch(self.names[index], min(1 + load // 16, self.slots - load), now)
+            given = pipeline.dispatch(names[index], min(1 + load // 16, slots - load), now)
             if isinstance(given, Wait):
                 if given.reason is Reason.WORKER_VERSION:
                     heappop(loads)
@@ -112,7 +113,7 @@ class Generators:
                 self.accounts[index].mark(now, "generating")
             for trajectory in given:
                 if trajectory.group != group:
-                    group, number = trajectory.group, int(self.pipeline.prompt(trajectory.group).id)
+                    group, number = trajectory.group, int(pipeline.prompt(trajectory.group).id)
                     needs = self.draws.group(number)
                 self._launch(trajectory, number, needs, engine)
             self.in_flight.change(now, len(given))
@@ -149,9 +150,9 @@ class Generators:
         engine.arrive(now, rollout)
 
     def _schedule(self, engine: Engine) -> None:
-        time = engine.next_completion()
+        time, clock = engine.next_completion(), self.clock
         if time < math.inf:
-            self.clock.at(max(time, self.clock.now), self._turn_ends, (engine, engine.epoch))
+            clock.at(time if time > clock.now else clock.now, self._turn_ends, (engine, engine.epoch))
 
     # --- what generators do -----------------------------------------------------------------------------------------
 
@@ -165,10 +166,10 @@ class Generators:
         self.changed.add(engine.index)
         if rollout.turns > 1:
             self.clock.after(self.draws.tool_wait(), self._tool_answers, rollout)
-        elif self.plan.tools.reward_seconds:
+        elif self.reward_seconds:
             if self.pipeline.generated(rollout.ticket, rollout.spans, now) is not Outcome.OPEN:
                 self._settle()
-            self.clock.after(self.plan.tools.reward_seconds, self._finish, rollout)
+            self.clock.after(self.reward_seconds, self._finish, rollout)
         else:
             self._finish(rollout)
         if self.held_back[engine.index]:
@@ -203,7 +204,7 @@ class Generators:
         self.in_flight.change(now, -1)
         self.rollout_seconds += now - rollout.started
         reward = 0.0 if self.draws.group(rollout.prompt).flat else float(ticket & 1)
-        if self.plan.tools.reward_seconds:
+        if self.reward_seconds:
             outcome = self.pipeline.score(ticket, reward, now)
         else:
             outcome = self.pipeline.complete(ticket, rollout.spans, reward, now)

@@ -8,7 +8,7 @@ after temperature, top-p and top-k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -191,18 +191,30 @@ class TokenBatch:
         """Select `length` neighbouring tokens of every run, as views."""
         return self._view(lambda column: column.narrow(-1, start, length), self.target_version)
 
+    def blocks(self, length: int) -> Iterator[TokenBatch]:
+        """Yield the batch in neighbouring blocks of at most `length` tokens of every run, as views."""
+        columns = {name: getattr(self, name) for name in _FLOATS + _INTEGERS}
+        pieces = {name: torch.split(column, length, dim=-1) for name, column in columns.items() if column is not None}
+        for index in range(-(-self.n_tokens // length)):
+            views = {name: pieces[name][index] if name in pieces else None for name in columns}
+            yield _unchecked(self.target_version, views)
+
     def _view(self, pick: Callable[[Tensor], Tensor], target: int | Tensor) -> TokenBatch:
         """Apply `pick` to every column; what comes out of a valid batch is not validated again."""
-        view = object.__new__(TokenBatch)
-        object.__setattr__(view, "target_version", target)
-        for name in _FLOATS + _INTEGERS:
-            column: Tensor | None = getattr(self, name)
-            object.__setattr__(view, name, None if column is None else pick(column))
-        return view
+        columns: dict[str, Tensor | None] = {name: getattr(self, name) for name in _FLOATS + _INTEGERS}
+        return _unchecked(target, {name: None if c is None else pick(c) for name, c in columns.items()})
 
     def missing(self, needs: frozenset[Column]) -> list[str]:
         """Return the needed columns that this batch lacks, sorted."""
         return sorted(name for name in needs if getattr(self, name) is None)
+
+
+def _unchecked(target: int | Tensor, columns: dict[str, Tensor | None]) -> TokenBatch:
+    batch = object.__new__(TokenBatch)
+    object.__setattr__(batch, "target_version", target)
+    for name, column in columns.items():
+        object.__setattr__(batch, name, column)
+    return batch
 
 
 def promote(column: Tensor) -> Tensor:

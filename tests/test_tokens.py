@@ -141,6 +141,19 @@ def test_blocks_are_views() -> None:
     assert block.logp_mu.data_ptr() == batch.logp_mu[5:].data_ptr()
 
 
+@pytest.mark.parametrize("length", [1, 7, 20, 50])
+def test_blocks_cover_the_batch_as_views(length: int) -> None:
+    batch = replace(adversarial_batch(0, 20, runs=(2,)), turn=None)
+    blocks = list(batch.blocks(length))
+    assert [block.n_tokens for block in blocks] == [min(length, 20 - start) for start in range(0, 20, length)]
+    assert blocks[-1].turn is None
+    assert blocks[-1].target_version == batch.target_version
+    for name in set(COLUMNS) - {"turn"}:
+        joined = torch.cat([getattr(block, name) for block in blocks], dim=-1)
+        assert torch.equal(joined.nan_to_num(9.0), getattr(batch, name).nan_to_num(9.0))
+    assert blocks[0].logp_mu.data_ptr() == batch.logp_mu.data_ptr()
+
+
 def test_concatenation_keeps_gradients() -> None:
     parts = [with_gradient(part) for part in split(from_ratios([0.1, 0.2, 0.3]), 2, whole_sequences=False)]
     concatenate(parts).log_ratio.sum().backward()  # type: ignore[no-untyped-call]

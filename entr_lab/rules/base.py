@@ -17,8 +17,9 @@ from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["BoundedRule", "KeepRule", "Reduce", "Scope", "Side", "finite", "local"]
 
-_BLOCK: Final = 1 << 16
-"""Tokens per block on a CPU: 256 KiB a float32 column, so that the few live columns stay in a 1–2 MiB L2 cache."""
+_BLOCK: Final = 1 << 17
+"""Tokens per block on a CPU, all runs together: half a MiB a float32 column. Measured on an EPYC with 512 KiB of L2 a
+core: 64 Ki and 256 Ki tokens are 10 % slower, 16 Ki 80 %, since a pass over a small block costs mostly its launch."""
 
 _RECORDED: Final = frozenset({Column.COLLISION_MU, Column.LOGP_PROX})
 """Optional columns that a rule drops a token for where they are not finite, if it needs them."""
@@ -86,14 +87,14 @@ class KeepRule(ABC):
         if missing := batch.missing(self.needs):
             raise ConfigError(f"rule {self.name!r} needs {', '.join(missing)}, which this batch lacks; record it.")
         batch = batch.detach()
-        if self.scope is not Scope.TOKEN or batch.logp_pi.device.type != "cpu" or batch.n_tokens <= _BLOCK:
+        whole = self.scope is not Scope.TOKEN or batch.logp_pi.numel() <= _BLOCK
+        if whole or batch.logp_pi.device.type != "cpu":
             return self._keep(batch, reduce)
-        # A token rule is a chain of cheap passes: in blocks that stay in cache it costs about one pass over memory.
-        starts = range(0, batch.n_tokens, _BLOCK)
-        blocks = (batch.block(start, min(_BLOCK, batch.n_tokens - start)) for start in starts)
+        # A token rule is a chain of cheap passes: in blocks that stay in cache it costs about two passes over memory.
+        length = max(1, _BLOCK * batch.n_tokens // batch.logp_pi.numel())
         mask = torch.empty(batch.logp_pi.shape, dtype=torch.bool)
-        for start, block in zip(starts, blocks, strict=True):
-            mask.narrow(-1, start, block.n_tokens).copy_(self._keep(block, reduce))
+        for piece, block in zip(torch.split(mask, length, dim=-1), batch.blocks(length), strict=True):
+            piece.copy_(self._keep(block, reduce))
         return mask
 
     def _keep(self, batch: TokenBatch, reduce: Reduce) -> Tensor:

@@ -32,7 +32,7 @@ def boundary(entropy: Tensor, *, tau: float, eps: float) -> Tensor:
     Source: arXiv 2607.22186, section 4.2; b → √(τε) as H → 0 and b ~ √(τH) for H ≫ ε.
     """
     scale = promote(entropy).clamp(min=0.0)
-    return torch.add(tau * eps, scale, alpha=tau).sqrt_()
+    return torch.add(tau * eps, scale, alpha=tau, out=scale).sqrt_()
 
 
 def standardised_deviation(log_ratio: Tensor, entropy: Tensor, *, eps: float) -> Tensor:

@@ -21,28 +21,32 @@ from entr_lab.tokens import Column, TokenBatch, promote
 
 __all__ = ["EntrEnvelope", "variance_envelope"]
 
-_STEPS: Final = 40
-"""Halvings of log q over 60 nats: an error of 1e-10 in log q, below float32 in v."""
+_STEPS: Final = 3
+"""Newton steps: the largest relative error of v over H from 1e-24 to ln 2 is 1e-5, 2e-11, 1e-14 after 2, 3, 4."""
 
-_LOG_Q_MIN: Final = -60.0
+_SMALLEST: Final = 1e-30
+"""Below it the envelope is 0 beside any ε that float32 holds."""
 
 
 def variance_envelope(entropy: Tensor) -> Tensor:
     """Return v(H) = q(1 − q), `[..., N]`, where h_b(q) = H and q ≤ ½; ¼ for H ≥ ln 2.
 
-    Bisection on log q, in which h_b is increasing and well conditioned down to H = 1e-24.
+    With q = 1/(1 + e^z), h_b = log(1 + e^−z) + z·q and dh_b/d(z²) = −v/2, which vanishes nowhere: Newton's method on
+    log h_b as a function of z², from z = L + log(1 + L) with L = −log H, which is exact to first order as H → 0.
     """
-    target = promote(entropy).double().clamp(min=0.0)
-    low = torch.full_like(target, _LOG_Q_MIN)
-    high = torch.full_like(target, -log(2.0))
+    target = promote(entropy).double().clamp(_SMALLEST, log(2.0))
+    log_target = target.log()
+    square = (torch.log1p(-log_target) - log_target).square_()
     for _ in range(_STEPS):
-        middle = 0.5 * (low + high)
-        q = middle.exp()
-        below = -q * middle - (1.0 - q) * torch.log1p(-q) < target
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    q = high.exp()
-    envelope = torch.where(target >= log(2.0), 0.25, q * (1.0 - q))
-    return torch.where(target == 0.0, 0.0, envelope).to(promote(entropy).dtype)
+        z = square.sqrt()
+        odds = z.neg().exp_()
+        q = odds / (1.0 + odds)
+        value = odds.log1p() + z * q
+        square = (square + 2.0 * value / (q * (1.0 - q)) * (value.log() - log_target)).clamp_(min=0.0)
+    q = torch.sigmoid(-square.sqrt())
+    wide = promote(entropy)
+    envelope = torch.where(wide >= log(2.0), 0.25, q * (1.0 - q)).to(wide.dtype)
+    return torch.where(wide <= 0.0, 0.0, envelope)
 
 
 @final

@@ -46,13 +46,13 @@ def prefix_mean_cutoff(squares: Tensor, eligible: Tensor, budget: float, reduce:
         `[...]` float32.
     """
     runs = squares.shape[:-1]
-    bits = squares.reshape(-1, squares.shape[-1]).view(torch.int32)
-    units = (squares.reshape(bits.shape).double() * (_UNIT / budget)).round_()
-    candidates = eligible.reshape(bits.shape)
-    row = torch.arange(bits.shape[0], device=bits.device).unsqueeze(-1).expand_as(bits)
-    row, bits, units = row[candidates], bits[candidates], units[candidates]
-
     n_runs = max(1, runs.numel())
+    # One search for the candidates and gathers by position: a boolean index would search again for every column.
+    position = eligible.reshape(-1).nonzero().squeeze(-1)
+    candidates = squares.reshape(-1).index_select(0, position)
+    row = position.div(squares.shape[-1], rounding_mode="floor") if n_runs > 1 else torch.zeros_like(position)
+    bits = candidates.view(torch.int32)
+    units = (candidates.double() * (_UNIT / budget)).round_()
     kept_count = torch.zeros(n_runs, dtype=torch.float64, device=squares.device)
     kept_units = torch.zeros_like(kept_count)
     prefix = torch.zeros(n_runs, dtype=torch.int32, device=squares.device)
@@ -76,8 +76,8 @@ def prefix_mean_cutoff(squares: Tensor, eligible: Tensor, budget: float, reduce:
         kept_count = torch.where(has_before, count_to.gather(-1, before).squeeze(-1), kept_count)
         kept_units = torch.where(has_before, units_to.gather(-1, before).squeeze(-1), kept_units)
         prefix |= first.int() << shift
-        inside = digit == first[row]
-        row, bits, units = row[inside], bits[inside], units[inside]
+        inside = (digit == first[row]).nonzero().squeeze(-1)
+        row, bits, units = (column.index_select(0, inside) for column in (row, bits, units))
     cutoff = prefix.view(torch.float32).masked_fill(unbounded, float("inf"))
     return cutoff.view(runs)
 

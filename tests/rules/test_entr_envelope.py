@@ -19,13 +19,13 @@ from tests.strategies import from_ratios
 @given(st.one_of(st.floats(1e-12, math.log(2.0)), st.floats(-12.0, -0.2).map(lambda power: 10.0**power)))
 def test_envelope_equals_bisection_on_the_probability(entropy: float) -> None:
     found = variance_envelope(torch.tensor([entropy], dtype=torch.float64)).item()
-    assert found == pytest.approx(reference.variance_envelope(entropy), rel=1e-7)
+    assert found == pytest.approx(reference.variance_envelope(entropy), rel=1e-9)
 
 
 def test_envelope_solves_its_equation() -> None:
-    q = torch.logspace(-9, math.log10(0.5), 200, dtype=torch.float64)
+    q = torch.cat((torch.logspace(-26, -0.31, 2000), 0.5 - torch.logspace(-7, -1, 500))).double()
     entropy = -q * q.log() - (1.0 - q) * torch.log1p(-q)
-    torch.testing.assert_close(variance_envelope(entropy), q * (1.0 - q), rtol=1e-7, atol=0.0)
+    torch.testing.assert_close(variance_envelope(entropy), q * (1.0 - q), rtol=1e-10, atol=0.0)
 
 
 def test_ends_of_the_envelope() -> None:

@@ -53,7 +53,8 @@ def test_truncated_distributions():
         (SamplingSpec(top_k=9), [0.4, 0.3, 0.2, 0.1]),
         (SamplingSpec(temperature=0.5), [16 / 30, 9 / 30, 4 / 30, 1 / 30]),
     ):
-        torch.testing.assert_close(processed_logits(logits, spec).softmax(-1), torch.tensor(expected, dtype=torch.float32))
+        probs = processed_logits(logits, spec).softmax(-1)
+        torch.testing.assert_close(probs, torch.tensor(expected, dtype=torch.float32))
 
 
 def test_samples_follow_the_distribution():

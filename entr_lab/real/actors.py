@@ -8,6 +8,7 @@ leaves, and Ray starts it again, empty; `RemoteGenerator.revive` waits for that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import operator
 import os
 import time
@@ -25,6 +26,8 @@ __all__ = ["GeneratorActor", "RemoteGenerator", "spawn_generators"]
 
 _FAREWELL: Final = 0.5
 """Seconds between an actor's last answer and its exit, so that the answer arrives."""
+_GRACE: Final = 10.0
+"""Seconds that an actor gets to end by itself before it is killed."""
 _WATCH: Final = 1.0
 """Seconds between two looks at the core of an idle engine."""
 _CONCURRENCY: Final = 1000
@@ -185,11 +188,11 @@ class RemoteGenerator:
         """Stop the engine and the actor; a dead one counts as stopped."""
         import ray
 
-        try:
+        with contextlib.suppress(EngineError, TimeoutError):
             await self._call("shutdown")
-        except EngineError:
-            pass
-        finally:
+            # A killed actor would take Python's semaphore tracker with it and leave semaphores in shared memory.
+            await asyncio.wait_for(self._call("__ray_terminate__"), _GRACE)
+        with contextlib.suppress(Exception):
             ray.kill(self.handle)
 
     async def _call(self, method: str, *arguments: Any) -> Any:

@@ -105,7 +105,3 @@ class EngineUpdates:
     async def disconnect(self) -> None:
         """Disconnect from the trainer."""
         await self._guard(self._engine.shutdown_weight_transfer_engine())
-
-    def close(self) -> None:
-        """Let go of the engine."""
-        self._engine = None

@@ -7,7 +7,6 @@ Plain asyncio around `AsyncLLM`, no Ray; `actors` puts it into a process of its 
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import os
 from collections.abc import Awaitable, Sequence
@@ -166,10 +165,8 @@ class Generator:
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
             await asyncio.to_thread(self._process.stop)
-            # vLLM's destructor fails if it runs only when the interpreter is already half gone.
-            self.updates.close()
-            del engine
-            gc.collect()
+            # Its destructor shuts it down again, which fails noisily when the interpreter is half gone.
+            engine.shutdown = lambda: None
 
     async def _prove(self, manifest: WeightManifest) -> Proof | None:
         if manifest.canary is None:

@@ -239,11 +239,16 @@ def cmdline(child: Any) -> list[str]:
 
 
 def shared_memory() -> set[str]:
-    return {
-        path.name
-        for path in Path("/dev/shm").iterdir()
-        if path.name.startswith(("entr-lab-", "plasma", "psm_", "sem."))
-    }
+    """Our folders in shared memory, Ray's, and semaphores that no process has open."""
+    names = {path.name for path in Path("/dev/shm").iterdir()}
+    semaphores = {name for name in names if name.startswith("sem.")}
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            text = maps.read_text() if semaphores else ""
+        except OSError:  # the process has ended meanwhile, or is not ours to look at
+            continue
+        semaphores = {name for name in semaphores if name not in text}
+    return {name for name in names if name.startswith(("entr-lab-", "plasma", "psm_"))} | semaphores
 
 
 async def kill_and_revive(remote: Remote) -> None:

@@ -1,0 +1,111 @@
+"""Saving a run while it goes on, and taking it up again: trainer, pipeline, rollouts, data cursor, event log. Ours."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from entr_lab.errors import ConfigError, DataError
+from entr_lab.pipeline import Mode, Pipeline
+from entr_lab.real.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
+from entr_lab.real.config import RunConfig
+from entr_lab.real.ports import TrainerPort, TrainerState
+from entr_lab.real.prompt_feed import PromptFeed
+from entr_lab.real.rollout_buffer import RolloutBuffer
+from entr_lab.real.run_folder import EventFile
+
+__all__ = ["RunSaver", "RunState", "begin", "resume"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """The parts of a run that a checkpoint keeps, ready for a `Loop`.
+
+    Args:
+        pipeline: logs into `events`.
+        buffer: rollouts that wait for training.
+        events: the log on disk.
+        cursor: the next sample.
+        done: batches trained before.
+        trainer: state that the trainer goes on from; None at the beginning.
+    """
+
+    pipeline: Pipeline
+    buffer: RolloutBuffer
+    events: EventFile
+    cursor: int = 0
+    done: int = 0
+    trainer: TrainerState | None = None
+
+
+def begin(config: RunConfig, folder: Path) -> RunState:
+    """Return the state of a new run."""
+    buffer, events = RolloutBuffer(), EventFile(folder / "events.jsonl")
+    return RunState(Pipeline(config.pipeline, closed=buffer.closed, log=events.write), buffer, events)
+
+
+def resume(config: RunConfig, folder: Path, now: float) -> RunState:
+    """Return the state of a run at its last checkpoint, with what was running then to be started again.
+
+    Raises:
+        DataError: there is no checkpoint, it is damaged, or it does not belong to the event log.
+        ConfigError: the settings of the pipeline are others than those of the run, or the mode cannot be resumed.
+    """
+    if config.asynchrony.mode is Mode.EXACT:
+        raise ConfigError("mode exact cannot be resumed: the stored weights of past versions are gone; start again.")
+    checkpoint = load_checkpoint(latest_checkpoint(folder / "checkpoints"))
+    state = checkpoint.state
+    try:
+        snapshot, places, length, cursor = (state[name] for name in ("pipeline", "rollouts", "events", "cursor"))
+        trainer = TrainerState(checkpoint.weights, checkpoint.optimizer, state["trainer"], state["random"])
+    except KeyError as error:
+        raise DataError(f"the checkpoint of {str(folder)!r} lacks {error}; it was not written by a run.") from None
+    if snapshot["config"] != config.pipeline.to_json():
+        raise ConfigError("rollout and asynchrony settings cannot change in a resume; start a new run for others.")
+    buffer = RolloutBuffer.restore(checkpoint.rollouts, places)
+    pipeline = Pipeline.restore(snapshot, closed=buffer.closed)
+    events = EventFile(folder / "events.jsonl", length)
+    pipeline.attach_log(events.write)
+    pipeline.recover(now)
+    return RunState(pipeline, buffer, events, cursor, checkpoint.step, trainer)
+
+
+class RunSaver:
+    """Writes checkpoints; a `Saver` of the loop.
+
+    Args:
+        folder: of the run.
+        state: whose pipeline, buffer and log are saved.
+        trainer: at rest while this is called.
+        feed: data cursor.
+        keep: newest checkpoints that stay.
+    """
+
+    def __init__(self, folder: Path, state: RunState, trainer: TrainerPort, feed: PromptFeed, keep: int) -> None:
+        self._root, self._state, self._trainer = folder / "checkpoints", state, trainer
+        self._feed, self._keep = feed, keep
+
+    async def __call__(self, done: int) -> None:
+        """Write the checkpoint after batch `done`.
+
+        Raises:
+            EngineError: the disk is full; the checkpoints before are untouched.
+        """
+        trained = await self._trainer.state()
+        checkpoint = self._collect(done, trained)
+        await asyncio.to_thread(save_checkpoint, self._root, checkpoint, self._keep)
+
+    def _collect(self, done: int, trained: TrainerState) -> Checkpoint:
+        # No await in here: snapshot, rollouts, cursor and the log's length are of one moment.
+        rollouts, places = self._state.buffer.store()
+        content: dict[str, Any] = {
+            "pipeline": self._state.pipeline.snapshot(),
+            "rollouts": places,
+            "events": self._state.events.sync(),
+            "cursor": self._feed.cursor,
+            "trainer": trained.counters,
+            "random": trained.random,
+        }
+        return Checkpoint(done, trained.weights, trained.optimizer, rollouts, content)

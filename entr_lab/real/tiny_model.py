@@ -50,6 +50,7 @@ class Recipe:
         reliable_share: share of the steps, from the first, that the teacher makes no mistakes in.
         matrix_rate, other_rate: peak learning rates of Muon on the matrices and of Adam on the rest.
         warmup: steps of a linear warm-up; a cosine then takes both rates to a twentieth.
+        gate_rollouts: rollouts that the start reward is measured on.
         least_reward: mean reward at the start below which a build is refused; RL does not start from nothing.
     """
 
@@ -68,11 +69,22 @@ class Recipe:
     matrix_rate: float = 0.02
     other_rate: float = 3e-3
     warmup: int = 30
+    gate_rollouts: int = 512
     least_reward: float = 0.2
 
     def __post_init__(self) -> None:
         check_choice("task", self.task, TEACHERS)
-        for name in ("hidden", "layers", "heads", "kv_heads", "head_width", "feed_forward", "steps", "batch"):
+        for name in (
+            "hidden",
+            "layers",
+            "heads",
+            "kv_heads",
+            "head_width",
+            "feed_forward",
+            "steps",
+            "batch",
+            "gate_rollouts",
+        ):
             check_range(name, getattr(self, name), low=1)
         for name in ("matrix_rate", "other_rate"):
             check_range(name, getattr(self, name), low=0, low_open=True)
@@ -177,7 +189,7 @@ def build_model(recipe: Recipe, progress: Progress | None = None) -> nn.Module:
     return model.eval()
 
 
-def start_reward(model: nn.Module, recipe: Recipe, rollouts: int = 512) -> float:
+def start_reward(model: nn.Module, recipe: Recipe) -> float:
     """Return the mean reward of freshly sampled rollouts of the recipe's task."""
     config = EnvironmentConfig(name=recipe.task)
     build, codec = environment_class(recipe.task), FixedVocabulary()
@@ -187,7 +199,7 @@ def start_reward(model: nn.Module, recipe: Recipe, rollouts: int = 512) -> float
     async def play_all() -> list[Rollout]:
         games = (
             play(make(), build.generate(recipe.seed, index), generator, SamplingSpec(), max_tokens=64, max_turns=8)
-            for index in range(rollouts)
+            for index in range(recipe.gate_rollouts)
         )
         return await asyncio.gather(*games)
 

@@ -62,7 +62,10 @@ def load_model(config: ModelConfig, path: str | Path, device: torch.device) -> n
         EngineError: the folder holds no model that transformers can read.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # a library does not print
     try:
         model: nn.Module = AutoModelForCausalLM.from_pretrained(
             str(path),
@@ -73,6 +76,9 @@ def load_model(config: ModelConfig, path: str | Path, device: torch.device) -> n
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise EngineError(f"cannot load a causal language model from {str(path)!r}: {reason}") from None
+    finally:
+        if bars:
+            logging.enable_progress_bar()
     return model.to(device)
 
 

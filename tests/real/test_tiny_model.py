@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from entr_lab.errors import EngineError, RangeError, UnknownNameError
+from entr_lab.objective import get_method
 from entr_lab.real.config import ModelConfig, TrainerConfig
 from entr_lab.real.environments.vocabulary import PIECES, load_codec
 from entr_lab.real.records import SamplingSpec
@@ -14,7 +15,9 @@ from entr_lab.real.tiny_model import Recipe, cache_folder, start_reward, tiny_mo
 from entr_lab.real.torch_generator import TorchGenerator
 from entr_lab.real.trainer import Trainer, load_model
 
-QUICK = {"steps": 2, "batch": 4, "hidden": 32, "feed_forward": 32, "least_reward": 0.0}
+from .fakes import toy_rollouts
+
+QUICK = {"steps": 2, "batch": 4, "hidden": 32, "feed_forward": 32, "gate_rollouts": 4, "least_reward": 0.0}
 
 
 def test_the_recipe_is_the_key():
@@ -98,3 +101,19 @@ def test_the_default_recipe_passes_its_gate(tmp_path):
 
     assert 0.2 <= start_reward(model, Recipe()) < 0.5
     assert sum(p.numel() for p in model.parameters()) == 232_544
+
+
+def test_activation_checkpointing_changes_nothing_but_memory(tmp_path):
+    """On a Hugging Face model: same loss, same weights after an update."""
+    pytest.importorskip("transformers")
+    folder = tiny_model(Recipe(**QUICK), cache=tmp_path)
+    results = []
+    for wanted in (False, True):
+        model = load_model(ModelConfig(), folder, torch.device("cpu"))
+        trainer = Trainer(model, TrainerConfig(activation_checkpointing=wanted, micro_batch_tokens=64))
+        step = trainer.update(toy_rollouts(model=model), 0, get_method("entr"))
+        results.append((step.metrics["loss"], trainer.weights()))
+
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
+    for name, value in results[0][1].items():
+        torch.testing.assert_close(results[1][1][name], value, atol=1e-5, rtol=1e-5)

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import t as student
 from setup_engine import SIZES, machine, make_model, spread
 
 REQUESTS, TOKENS = 64, 64
@@ -88,7 +89,7 @@ async def measure(size: str, vocabulary: int, rounds: int) -> dict[str, list[flo
 def ratio(over: list[float], under: list[float]) -> tuple[float, float]:
     """Return the geometric mean of paired ratios and the half-width of its 95 % interval, as factors."""
     logs = [math.log(a / b) for a, b in zip(over, under, strict=True)]
-    half = 2.2 * statistics.stdev(logs) / math.sqrt(len(logs))
+    half = float(student.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(statistics.fmean(logs)), math.exp(half)
 
 

@@ -235,6 +235,7 @@ class Loop:
         """Start all that may start; return whether the run is over."""
         if self.done >= self.settings.batches and self._trainer_task is None:
             return True
+        self._feed()
         over = self._advance_trainer()
         for station in self._stations.values():
             if station.present and not station.busy:
@@ -265,7 +266,6 @@ class Loop:
             station.update(plan.version)
             self.meter.enter(station.name, "loads", now)
             return
-        self._feed()
         answer = pipeline.dispatch(station.name, self.settings.slots - station.active, now)
         if isinstance(answer, list):
             for trajectory in answer:

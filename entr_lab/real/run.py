@@ -1,0 +1,195 @@
+"""One real run from configuration to the last checkpoint: processes up, checks, loop, processes down. Ours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from entr_lab.errors import ConfigError
+from entr_lab.real.actors import RemoteGenerator, spawn_generators
+from entr_lab.real.cluster import Cluster
+from entr_lab.real.config import RunConfig
+from entr_lab.real.environments.vocabulary import load_codec
+from entr_lab.real.loop import Loop, LoopSettings
+from entr_lab.real.parts import ModelFacts, engine_settings, find_model, make_play, read_facts
+from entr_lab.real.prompt_feed import PromptFeed
+from entr_lab.real.run_folder import MetricsFile
+from entr_lab.real.saving import RunSaver, RunState, begin, resume
+from entr_lab.real.self_check import CHECK_SAMPLING
+from entr_lab.real.step_report import StepReport
+from entr_lab.real.trackers import Trackers
+from entr_lab.real.trainer_actor import RemoteTrainer, spawn_trainer
+
+__all__ = ["Observers", "check_supported", "prepare_model", "run"]
+
+_CHECKED_PROMPTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Who is told what.
+
+    Args:
+        say: one line about the progress of the start.
+        step: each batch.
+        model: (steps done, steps in all) of the tiny model's warm start.
+    """
+
+    say: Callable[[str], None] = lambda text: None
+    step: Sequence[Callable[[StepReport], None]] = field(default_factory=tuple)
+    model: Callable[[int, int], None] | None = None
+
+
+def check_supported(config: RunConfig) -> None:
+    """Refuse settings that are valid but that this loop cannot carry out.
+
+    Raises:
+        ConfigError: the message names the setting.
+    """
+    if config.trainer.processes > 1:
+        raise ConfigError(
+            f"trainer.processes = {config.trainer.processes}: the train command runs a trainer of one process; sharded "
+            f"trainers exist as a library only (entr_lab.real.trainer with a World). Set it to 1."
+        )
+    if config.cluster.nodes > 1:
+        raise ConfigError(
+            f"cluster.nodes = {config.cluster.nodes}: weights travel through the shared memory of one machine; set it "
+            f"to 1."
+        )
+    if config.evaluation.every:
+        raise ConfigError("evaluation.every: the train command does not evaluate while it trains; set it to 0.")
+
+
+def prepare_model(config: RunConfig, progress: Callable[[int, int], None] | None = None) -> tuple[str, ModelFacts]:
+    """Return the model's folder or name and what its configuration says; builds the tiny model if need be."""
+    model = find_model(config, progress)
+    return model, read_facts(model, trust_remote_code=config.model.trust_remote_code)
+
+
+def run(
+    config: RunConfig, folder: Path, observers: Observers | None = None, *, resumed: bool = False
+) -> dict[str, Any]:
+    """Train, and return the summary of the run.
+
+    Args:
+        config: of the run.
+        folder: that `new_run` made, or that holds the run to resume.
+        observers: who is told what.
+        resumed: go on from the last checkpoint.
+
+    Raises:
+        EntrLabError: something failed that the run cannot go on without; the message is one sentence.
+    """
+    observers = observers or Observers()
+    check_supported(config)
+    began = time.monotonic()
+    state = resume(config, folder, began) if resumed else begin(config, folder)
+    try:
+        model, facts = prepare_model(config, observers.model)
+        engines = config.rollout.generators
+        observers.say("starting Ray")
+        with Cluster(config.cluster.ray_address, cpus=engines + 1):
+            return asyncio.run(_train(config, folder, observers, state, model, facts, began))
+    finally:
+        state.events.close()
+
+
+async def _train(
+    config: RunConfig,
+    folder: Path,
+    observers: Observers,
+    state: RunState,
+    model: str,
+    facts: ModelFacts,
+    began: float,
+) -> dict[str, Any]:
+    codec = load_codec(model, facts.vocabulary, trust_remote_code=config.model.trust_remote_code)
+    play, samples = make_play(config, codec)
+    trainer = spawn_trainer(config, model, facts.vocabulary)
+    generators = _spawn(config, model, facts)
+    metrics = MetricsFile(folder / "metrics.jsonl", state.done)
+    trackers = Trackers(config, folder, state.done)
+    try:
+        observers.say(f"starting the trainer and {len(generators)} engine(s) on {model}")
+        await asyncio.gather(trainer.ready(state.trainer), *(generator.ready() for generator in generators.values()))
+        observers.say("checking weight transfer and the engines' record of their sampling")
+        for generator in generators.values():
+            await _rehearse(trainer, generator)
+        feed = PromptFeed(samples, state.cursor)
+
+        def on_step(report: StepReport) -> None:
+            metrics.write(report.step, report.train.version, report.metrics)
+            trackers.write(report.step, report.metrics)
+            for observer in observers.step:
+                observer(report)
+
+        loop = Loop(
+            state.pipeline,
+            state.buffer,
+            trainer,
+            generators,
+            play,
+            feed,
+            _settings(config),
+            done=state.done,
+            on_step=on_step,
+            save=RunSaver(folder, state, trainer, feed, config.checkpoint.keep),
+        )
+        observers.say(f"training from batch {state.done}; {time.monotonic() - began:.1f} s after the start")
+        await loop.run()
+        return _summary(loop, folder)
+    finally:
+        metrics.close()
+        trackers.close()
+        state.events.sync()
+        await asyncio.gather(trainer.shutdown(), *(generator.shutdown() for generator in generators.values()))
+
+
+def _spawn(config: RunConfig, model: str, facts: ModelFacts) -> dict[str, RemoteGenerator]:
+    generators = {}
+    for place in range(config.rollout.generators):
+        name = f"generator-{place}"
+        (generators[name],) = spawn_generators(engine_settings(config, model, facts, place))
+        generators[name].name = name
+    return generators
+
+
+async def _rehearse(trainer: RemoteTrainer, generator: RemoteGenerator) -> None:
+    """Send weights that differ everywhere and prove them, then the true ones, then check the behaviour record."""
+    for publish in (trainer.publish_perturbed, trainer.publish):
+        manifest = await publish()
+        await generator.update_weights(manifest, clear_cache=True)
+        await trainer.release(manifest)
+    assert manifest.canary is not None
+    prompts = manifest.canary.prompts[:_CHECKED_PROMPTS]
+    answers = await asyncio.gather(*(generator.generate(prompt, CHECK_SAMPLING) for prompt in prompts))
+    await trainer.check(list(zip(prompts, answers, strict=True)), CHECK_SAMPLING, generator.settings)
+
+
+def _settings(config: RunConfig) -> LoopSettings:
+    return LoopSettings(
+        batches=config.trainer.batches,
+        slots=config.rollout.max_sequences,
+        max_tokens=config.rollout.max_tokens,
+        clear_cache=not config.rollout.keep_kv_cache,
+        probe_every=config.attribution.every,
+        save_every=config.checkpoint.every,
+    )
+
+
+def _summary(loop: Loop, folder: Path) -> dict[str, Any]:
+    counts = loop.pipeline.counts
+    return {
+        "folder": str(folder),
+        "batches": loop.done,
+        "version": loop.pipeline.version,
+        "groups_trained": counts.trained,
+        "groups_dropped": dict(counts.dropped),
+        "rollouts_lost": dict(counts.lost),
+        "rollouts_waiting": len(loop.buffer),
+        **loop.meter.totals(),
+    }

@@ -1,0 +1,114 @@
+"""What a station reports, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from entr_lab.pipeline import Trajectory
+from entr_lab.real.station import Failed, Finished, Joined, Loaded, Lost, Station
+from entr_lab.real.version_shelf import VersionShelf
+from entr_lab.real.weight_transfer import WeightManifest
+
+from .loop_fakes import PaperGenerator, play
+
+
+class Scene:
+    """A station with its reports at hand."""
+
+    def __init__(self, generator: PaperGenerator, play: Any = play) -> None:
+        self.shelf = VersionShelf()
+        for version in range(3):
+            self.shelf.put(WeightManifest(version))
+        self.reports: list[Any] = []
+        self.station = Station(
+            "g", generator, play, self.shelf, self.reports.append, clear_cache=True, forced=False, max_tokens=12
+        )
+
+    async def until(self, kind: type, count: int = 1) -> None:
+        while sum(isinstance(report, kind) for report in self.reports) < count:
+            await asyncio.sleep(0)
+
+
+def trajectory(ticket: int) -> Trajectory:
+    return Trajectory(ticket, 0, ticket, "g", 0, -1, 1, 0.0)
+
+
+def test_a_rollout_with_new_tokens_comes_after_the_update_that_brought_them() -> None:
+    class LateWord(PaperGenerator):
+        """Its engine samples under new weights long before the update returns."""
+
+        async def update_weights(self, manifest: WeightManifest, clear_cache: bool) -> None:
+            self.version = manifest.version
+            await asyncio.sleep(0.05 if self.loads else 0)
+            self.loads.append(manifest.version)
+
+    async def scenario() -> None:
+        scene = Scene(LateWord(tokens=3))
+        scene.station.bring_up()
+        await scene.until(Joined)
+        scene.shelf.put(WeightManifest(3))
+        scene.station.update(3)
+        await asyncio.sleep(0)
+        scene.station.start(trajectory(0), 0)
+        await scene.until(Finished)
+        assert [type(report) for report in scene.reports] == [Joined, Loaded, Finished]
+        assert set(scene.reports[-1].rollout.weight_version.tolist()) == {3}
+        await scene.station.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_death_is_reported_once_and_the_dead_report_nothing() -> None:
+    async def scenario() -> None:
+        generator = PaperGenerator(pace=0.001)
+        scene = Scene(generator)
+        scene.station.bring_up()
+        await scene.until(Joined)
+        for ticket in range(5):
+            scene.station.start(trajectory(ticket), ticket)
+        generator.dead = True
+        await scene.until(Lost)
+        await asyncio.sleep(0.05)
+        assert [type(report) for report in scene.reports] == [Joined, Lost]
+        assert scene.station.active == 0
+        scene.station.bring_up(revive=True)
+        await scene.until(Joined, 2)
+        assert scene.station.version == 2
+        await scene.station.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_stopped_rollout_is_aborted_and_says_nothing() -> None:
+    async def scenario() -> None:
+        generator = PaperGenerator(pace=0.01)
+        scene = Scene(generator)
+        scene.station.bring_up()
+        await scene.until(Joined)
+        scene.station.start(trajectory(7), 7)
+        await asyncio.sleep(0.015)
+        scene.station.stop(7)
+        scene.station.stop(8)
+        await asyncio.sleep(0.05)
+        assert generator.aborted == ["t7/0"]
+        assert [type(report) for report in scene.reports] == [Joined]
+        assert scene.station.idle
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_mistake_of_an_environment_is_no_death() -> None:
+    async def wrong(*_: Any) -> Any:
+        raise ValueError("mistake")
+
+    async def scenario() -> None:
+        scene = Scene(PaperGenerator(), wrong)
+        scene.station.bring_up()
+        await scene.until(Joined)
+        scene.station.start(trajectory(0), 0)
+        await scene.until(Failed)
+        assert scene.station.present
+        await scene.station.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -51,9 +51,18 @@ def _uncovered(model: nn.Module, loaded: set[str]) -> list[str]:
             continue
         for name, _ in layer.named_parameters(recurse=False):
             full = f"{prefix}.{name}" if prefix else name
-            if full not in loaded or info.load_numel < (info.load_numel_total or 0):
+            if full not in loaded or info.load_numel < (info.load_numel_total or 0) - _padding(layer):
                 found.append(full)
     return found
+
+
+def _padding(layer: Any) -> int:
+    """Return the elements of rows that pad a vocabulary to a multiple of 64; nothing is ever loaded into them."""
+    indices = getattr(layer, "shard_indices", None)
+    if indices is None:
+        return 0
+    rows, width = layer.weight.shape
+    return int(rows - indices.num_org_elements) * int(width)
 
 
 def _is_tied(model: nn.Module) -> bool:

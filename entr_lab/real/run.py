@@ -143,10 +143,12 @@ async def _train(
         await loop.run()
         return _summary(loop, folder)
     finally:
+        # Processes first: a full disk must not leave them behind.
+        stops = [trainer.shutdown(), *(generator.shutdown() for generator in generators.values())]
+        await asyncio.gather(*stops, return_exceptions=True)
         metrics.close()
         trackers.close()
         state.events.sync()
-        await asyncio.gather(trainer.shutdown(), *(generator.shutdown() for generator in generators.values()))
 
 
 def _spawn(config: RunConfig, model: str, facts: ModelFacts) -> dict[str, RemoteGenerator]:

@@ -92,6 +92,7 @@ class PaperTrainer:
         self.seen: list[tuple[int, list[list[Rollout]]]] = []
         self.released: list[int] = []
         self.broken: Exception | None = None
+        self.dies_at: int | None = None
 
     async def publish(self) -> WeightManifest:
         return WeightManifest(self.version)
@@ -99,6 +100,8 @@ class PaperTrainer:
     async def step(self, groups: Sequence[Sequence[Rollout]], target_version: int, probe: bool) -> StepResult:
         assert target_version == self.version
         await asyncio.sleep(self.pace)
+        if self.dies_at == target_version:
+            self.broken = EngineError("the trainer's process is gone; resume from the last checkpoint.")
         if self.broken is not None:
             raise self.broken
         self.seen.append((target_version, [list(group) for group in groups]))

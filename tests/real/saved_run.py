@@ -18,7 +18,7 @@ from tests.real.loop_fakes import PaperGenerator, PaperTrainer, Stream, play
 SETTINGS = ("rollout.batch_groups=3", "rollout.group_size=2", "asynchrony.max_inter=3", "checkpoint.every=4")
 
 
-def train(folder: Path, batches: int, pace: float = 0.002) -> Loop:
+def train(folder: Path, batches: int, pace: float = 0.002, dies_at: int | None = None) -> Loop:
     """Begin or resume the run in `folder` and train it to `batches`."""
     if resumed := folder.exists():
         config = open_run(folder)
@@ -27,6 +27,7 @@ def train(folder: Path, batches: int, pace: float = 0.002) -> Loop:
         new_run(folder, config)
     state = resume(config, folder, time.monotonic()) if resumed else begin(config, folder)
     trainer = PaperTrainer(pace=20 * pace)
+    trainer.dies_at = dies_at
     if state.trainer is not None:
         trainer.version = state.trainer.counters["version"]
         assert state.trainer.weights["w"].tolist() == [trainer.version] * 2
@@ -49,10 +50,12 @@ def train(folder: Path, batches: int, pace: float = 0.002) -> Loop:
         on_step=on_step,
         save=RunSaver(folder, state, trainer, feed, keep=2),
     )
-    asyncio.run(loop.run())
-    metrics.close()
-    state.events.sync()
-    state.events.close()
+    try:
+        asyncio.run(loop.run())
+    finally:
+        metrics.close()
+        state.events.sync()
+        state.events.close()
     state.pipeline.audit()
     return loop
 

@@ -10,11 +10,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from entr_lab.errors import ConfigError, DataError
+from entr_lab.errors import ConfigError, DataError, EngineError
 from entr_lab.pipeline import Batch, read_log, replay
+from entr_lab.real import checkpoint
 from entr_lab.real.checkpoint import latest_checkpoint, load_checkpoint
 from entr_lab.real.config_io import load_config
 from entr_lab.real.run_folder import open_run
@@ -74,6 +76,34 @@ def test_kill_and_resume_twice(tmp_path: Path) -> None:
     assert all(0 <= lag <= 3 + 2 for batch in batches for lag in batch.staleness())
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(len(batches)))
+
+
+def test_a_dead_trainer_ends_the_run_which_is_resumed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(EngineError, match="process is gone; resume from the last checkpoint"):
+        train(folder, 12, pace=0.0, dies_at=6)
+    second = train(folder, 12, pace=0.0)
+    assert [target for target, _ in second.trainer.seen] == list(range(4, 12))
+    trained = [group.id for batch in published(folder) for group in batch.groups]
+    assert len(trained) == len(set(trained)) == 36
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    train(folder, 4, pace=0.0)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_write", full)
+    with pytest.raises(EngineError, match=r"step-00000008 was not written \(No space left on device\)"):
+        train(folder, 12, pace=0.0)
+    monkeypatch.undo()
+    assert train(folder, 12, pace=0.0).done == 12
+    trained = [group.id for batch in published(folder) for group in batch.groups]
+    assert len(trained) == len(set(trained)) == 36
 
 
 def test_a_finished_run_goes_on_with_more_batches(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ class Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Ray watches memory of the whole machine and would kill our actors for what others use.
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+        # Ray runs workers at the lowest priority but four; whatever else this machine does would starve the engines.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         self._ray = ray
         self._folder: Path | None = None
         self._processes = StartedProcesses()

@@ -67,6 +67,10 @@ def sim(
             raise ConfigError(f"--open-loop trains nothing, so {', '.join(given)} does not go with it; leave it out.")
         _open_loop(30 if staleness is None else staleness, seeds or "4", workers, as_json, out)
         return
+    if workers is None or workers > 1:
+        from entr_lab.sim.workers import start_server
+
+        start_server()  # the workers import torch while this process does
     scenario = _scenario(preset, _lag(staleness, inter, intra, schedule), updates, quick)
     chosen = _methods(methods or (QUICK_METHODS if quick else DEFAULT_METHODS), surrogate)
     request = _request(scenario, chosen, seeds or (QUICK_SEEDS if quick else "8"), workers, threads, out)

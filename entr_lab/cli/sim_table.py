@@ -19,7 +19,8 @@ _STYLES = {Verdict.SURVIVES: "green", Verdict.DEGRADED: "yellow", Verdict.COLLAP
 
 def print_comparison(comparison: Comparison, screen: Console, *, title: str) -> None:
     """Print one row and one sentence a method; fits 80 columns."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    screen.print(title, style="bold", markup=False)
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("method", no_wrap=True)
     for header in ("final", "vs sync", "vs best", "lost", "mask%", "H rem", "E[r²]", "KL"):
         table.add_column(Text(header), justify="right", no_wrap=True)  # Text: brackets are not markup

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from entr_lab.diagnostics import diagnose
 from entr_lab.objective import Method, policy_loss
+from entr_lab.sim.distinct import DistinctRows
 from entr_lab.sim.experience import Experience
 from entr_lab.sim.lag import LagTable
 from entr_lab.sim.learner import Adam, policy_gradient, token_pass
@@ -80,6 +81,7 @@ class Cohort:
             for first, count, lag in ((0, lagged, scenario.lag.lag_table(horizon)), (lagged, runs - lagged, on_policy))
             if count
         ]
+        self._distinct = DistinctRows(shape)
         self._log = RunLog(runs, scenario)
 
     def train(self, stop: Callable[[], bool] = lambda: False) -> Iterator[int]:
@@ -133,7 +135,8 @@ class Cohort:
         """Write the gradient of one method, whose runs start at `first`, from their `experience`."""
         method, runs = self.methods[first // len(self.seeds)], range(first, first + len(self.seeds))
         passes = [
-            token_pass(self._current.at(run), experience.rows[i], experience.tokens[i]) for i, run in enumerate(runs)
+            token_pass(self._current.at(run), self._distinct.of(experience.rows[i]), experience.tokens[i])
+            for i, run in enumerate(runs)
         ]
         logp_pi = torch.stack([passed.logp for passed in passes])
         # A rule drops tokens whose ratio is not a number, so a ruined policy need not show in its gradient.
@@ -147,14 +150,8 @@ class Cohort:
         per_group = d_logp.shape[-1] // self.scenario.prompts
         for i, run in enumerate(runs):
             count = per_group * (int(moving[i].nonzero().max()) + 1 if moving[i].any() else 0)
-            policy_gradient(
-                self._current.at(run),
-                experience.rows[i],
-                experience.tokens[i],
-                passes[i],
-                d_logp[i, :count],
-                self._slope.at(run),
-            )
+            slope = self._slope.at(run)
+            policy_gradient(self._current.at(run), experience.tokens[i], passes[i], d_logp[i, :count], slope)
         metrics = diagnose(batch, outcome.keep, outcome.weight)
         metrics["reward"] = experience.reward.mean(-1)
         metrics["entropy_mu"] = batch.entropy_mu.mean(-1)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from entr_lab.errors import check_range
+from entr_lab.sim.distinct import Repeats
 from entr_lab.sim.policy import Activations, Folded, backward, forward
 
 __all__ = ["Adam", "AdamSettings", "TokenPass", "policy_gradient", "token_pass"]
@@ -74,34 +75,35 @@ class Adam:
 
 
 class TokenPass(NamedTuple):
-    """One policy's pass over sampled tokens, kept for its gradient."""
+    """One policy's pass over the U distinct rows of sampled tokens, kept for its gradient."""
 
+    repeats: Repeats
     kept: Activations
-    mass: Tensor
-    """`[N, V]` exp of the shifted logits."""
-    normaliser: Tensor
-    """`[N]` sum of `mass`."""
+    policy: Tensor
+    """`[U, V]` π."""
     logp: Tensor
     """`[N]` log π of the sampled tokens."""
 
 
-def token_pass(folded: Folded, rows: Tensor, tokens: Tensor) -> TokenPass:
-    """Return log π of `tokens` `[N]` under one policy at `rows` `[N, features]`, and what its gradient needs."""
-    kept = forward(folded, rows)
+def token_pass(folded: Folded, repeats: Repeats, tokens: Tensor) -> TokenPass:
+    """Return log π of `tokens` `[N]` under one policy at the rows of `repeats`, and what its gradient needs."""
+    kept = forward(folded, repeats.rows)
     mass = kept.shifted.exp()
     normaliser = mass.sum(-1)
-    logp = kept.shifted.gather(-1, tokens[:, None])[:, 0] - normaliser.log()
-    return TokenPass(kept, mass, normaliser, logp)
+    logp_all = kept.shifted - normaliser.log()[:, None]
+    chosen = repeats.place * logp_all.shape[-1] + tokens
+    return TokenPass(repeats, kept, mass.div_(normaliser[:, None]), logp_all.view(-1)[chosen])
 
 
-def policy_gradient(
-    folded: Folded, rows: Tensor, tokens: Tensor, passed: TokenPass, d_logp: Tensor, out: Folded
-) -> None:
+def policy_gradient(folded: Folded, tokens: Tensor, passed: TokenPass, d_logp: Tensor, out: Folded) -> None:
     """Write into `out` the gradient of Σ d_logp · log π(tokens) by one folded policy; ∂ log π(y)/∂z = e_y − π.
 
-    `d_logp` is `[n]` with n ≤ N: tokens from n on have no gradient and cost nothing.
+    `d_logp` is `[n]` with n ≤ N: tokens from n on have no gradient, and rows that only they have cost nothing.
     """
     count = len(d_logp)
-    d_logits = passed.mass[:count] * (d_logp / passed.normaliser[:count]).neg_()[:, None]
-    d_logits.scatter_add_(-1, tokens[:count, None], d_logp[:, None])
-    backward(folded, rows[:count], passed.kept.head(count), d_logits, out)
+    distinct = int(passed.repeats.seen[count - 1]) if count else 0
+    place, size = passed.repeats.place[:count], passed.policy.shape[-1]
+    drawn = torch.zeros(distinct, size, dtype=d_logp.dtype)
+    drawn.view(-1).index_add_(0, place * size + tokens[:count], d_logp)
+    d_logits = torch.addcmul(drawn, passed.policy[:distinct], drawn.sum(-1, keepdim=True), value=-1)
+    backward(folded, passed.repeats.rows[:distinct], passed.kept.head(distinct), d_logits, out)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from entr_lab.errors import RangeError
+from entr_lab.sim.distinct import DistinctRows
 from entr_lab.sim.learner import Adam, AdamSettings, policy_gradient, token_pass
 from entr_lab.sim.policy import Folded, PolicyShape
 
@@ -60,14 +61,14 @@ def test_policy_gradient_is_autograds_and_may_stop_early() -> None:
     logits = torch.relu(hidden @ leaves.w2 + leaves.b2) @ leaves.w3 + leaves.b3
     logp = logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
     expected = torch.autograd.grad((logp * d_logp).sum(), list(leaves))
-    passed = token_pass(folded, rows, tokens)
+    passed = token_pass(folded, DistinctRows(shape).of(rows), tokens)
     torch.testing.assert_close(passed.logp, logp.detach(), rtol=0, atol=1e-12)
     for count in (30, 20):
         out = Folded(*(torch.full_like(block, torch.nan) for block in folded))
-        policy_gradient(folded, rows, tokens, passed, d_logp[:count], out)
+        policy_gradient(folded, tokens, passed, d_logp[:count], out)
         for mine, theirs in zip(out, expected, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
-    policy_gradient(folded, rows, tokens, passed, d_logp[:0], out)
+    policy_gradient(folded, tokens, passed, d_logp[:0], out)
     assert all(bool((block == 0).all()) for block in out)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from entr_lab.real.step_report import StepReport
 
-__all__ = ["TrainView", "step_cells"]
+__all__ = ["COLUMNS", "TrainView", "step_cells"]
 
 COLUMNS = ("step", "reward", "staleness", "masked", "entropy", "tokens/s", "steps/min", "ETA")
 _RECENT = 12

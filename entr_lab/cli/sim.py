@@ -18,7 +18,7 @@ __all__ = ["sim"]
 
 DEFAULT_METHODS = "sync-grpo,async-grpo,fixed,icepop,kpop,m2po,entr,entr-outward"
 QUICK_METHODS = "sync-grpo,async-grpo,entr,entr-outward"
-QUICK_SEEDS, QUICK_UPDATES = "4", 150
+QUICK_SEEDS, QUICK_UPDATES = "4", 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _learning(request: Request, as_json: bool) -> None:
     from entr_lab.cli.common import console, progress_bar, strict_json, write_json
     from entr_lab.cli.sim_table import print_comparison
     from entr_lab.report.comparison import compare
-    from entr_lab.report.learning import method_runs, write_curves, write_metrics, write_planes
+    from entr_lab.report.learning import method_runs
     from entr_lab.sim.learning_level import run_learning
 
     began = time.monotonic()
@@ -170,6 +170,8 @@ def _learning(request: Request, as_json: bool) -> None:
         print_comparison(comparison, screen, title=_title(request))
         screen.print(_footer(request, result, wall))
     if request.out is not None:
+        from entr_lab.report.learning_files import write_curves, write_metrics, write_planes
+
         write_metrics(result.runs, request.out)
         write_curves(request.methods, result.runs, request.out)
         write_planes(request.methods, result.runs, request.out)

@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 __all__ = ["PALETTE", "Curve", "plot_curves", "smooth"]
 
@@ -67,7 +67,7 @@ def plot_curves(
         if len(y) > 1:
             squares = np.nansum((y - mean) ** 2, axis=0)
             deviation = np.sqrt(np.divide(squares, count - 1, out=np.full_like(squares, np.nan), where=count > 1))
-            half = stats.t.ppf(0.975, np.maximum(count - 1, 1)) * deviation / np.sqrt(np.maximum(count, 1))
+            half = stdtrit(np.maximum(count - 1, 1), 0.975) * deviation / np.sqrt(np.maximum(count, 1))
             axis.fill_between(curve.x, mean - half, mean + half, color=colour, alpha=0.12, linewidth=0)
     if log_scale:
         axis.set_yscale("log", nonpositive="mask")

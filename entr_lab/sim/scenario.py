@@ -79,7 +79,7 @@ class Scenario:
     optimiser: AdamSettings = field(default_factory=AdamSettings)
     engine: EngineErrors = field(default_factory=EngineErrors)
     lag: LagSettings = field(default_factory=LagSettings)
-    updates: int = 250
+    updates: int = 140
     prompts: int = 8
     """B, prompts per update."""
     group_size: int = 8

@@ -51,7 +51,8 @@ class TrainView:
 
     def say(self, text: str) -> None:
         """Show one line about the start."""
-        self._screen.print(f"[{time.monotonic() - self._began:6.1f} s] {text}", highlight=False, markup=False)
+        line = f"[{time.monotonic() - self._began:6.1f} s] {text}"
+        self._screen.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def model(self, done: int, total: int) -> None:
         """Show how far the tiny model's warm start is."""

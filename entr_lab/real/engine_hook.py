@@ -6,11 +6,13 @@ the hook into the samplers of both model runners and registers the transfer. Imp
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -114,6 +116,8 @@ class WorkerExtension:
 
 
 def _install() -> None:
+    # A progress bar takes a lock between processes by default: a semaphore in shared memory, which a kill leaves there.
+    tqdm.set_lock(threading.RLock())
     Sampler.gather_logprobs = staticmethod(gather_behaviour)
     if current_platform.is_cuda_alike():
         engine_hook_v2.install(lambda: _STATE.version)

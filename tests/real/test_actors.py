@@ -222,10 +222,11 @@ def test_kill_9_of_core_and_actor_and_a_clean_end(remote: Remote) -> None:
     asyncio.run(kill_and_revive(remote))
     import psutil
 
-    children = psutil.Process().children(recursive=True)
+    names = {child.pid: " ".join(cmdline(child)) for child in psutil.Process().children(recursive=True)}
     remote.cluster.shutdown()
     remote.sender.close()
-    assert all(gone(child.pid) for child in children if "resource_tracker" not in " ".join(cmdline(child)))
+    ours = {pid: name for pid, name in names.items() if "resource_tracker" not in name}
+    assert {pid: name for pid, name in ours.items() if not gone(pid)} == {}
     assert shared_memory() <= before
 
 

@@ -12,6 +12,7 @@ from entr_lab.cli.plan import plan
 from entr_lab.cli.rules import rules
 from entr_lab.cli.sim import sim
 from entr_lab.cli.theory import theory
+from entr_lab.cli.train import train
 from entr_lab.errors import EntrLabError
 
 __all__ = ["app", "main"]
@@ -44,6 +45,7 @@ def _root(
 app.command()(sim)
 app.command()(theory)
 app.command()(plan)
+app.command()(train)
 app.command()(rules)
 
 

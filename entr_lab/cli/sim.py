@@ -18,7 +18,7 @@ __all__ = ["sim"]
 
 DEFAULT_METHODS = "sync-grpo,async-grpo,fixed,icepop,kpop,m2po,entr,entr-outward"
 QUICK_METHODS = "sync-grpo,async-grpo,entr,entr-outward"
-QUICK_SEEDS, QUICK_UPDATES = "4", 100
+QUICK_SEEDS, QUICK_UPDATES = "4", 90
 
 
 @dataclass(frozen=True, slots=True)

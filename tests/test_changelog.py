@@ -25,7 +25,10 @@ def test_versions_agree():
 
 def test_every_dependency_has_a_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    listed = [*project["dependencies"], *(item for extra in project["optional-dependencies"].values() for item in extra)]
+    listed = [
+        *project["dependencies"],
+        *(item for extra in project["optional-dependencies"].values() for item in extra),
+    ]
     reasons = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
 
     missing = [name for item in listed if (name := re.split(r"[><=\[ ;]", item)[0]) not in reasons]

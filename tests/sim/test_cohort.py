@@ -108,9 +108,7 @@ def test_a_run_that_fails_is_frozen_and_the_others_do_not_notice(
 
 def test_groups_of_equal_reward_move_nothing() -> None:
     """An untrained policy that is forgiven nothing earns nothing: no advantage, no gradient, no motion."""
-    scenario = replace(
-        SMALL, warm_start=replace(SMALL.warm_start, steps=0), task=replace(SMALL.task, tolerance=0.0)
-    )
+    scenario = replace(SMALL, warm_start=replace(SMALL.warm_start, steps=0), task=replace(SMALL.task, tolerance=0.0))
     cohort = Cohort(scenario, [get_method("async-grpo")], (604,))
     before = cohort.parameters.clone()
     list(cohort.train())

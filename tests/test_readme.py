@@ -18,7 +18,7 @@ CHEAPER = {
     "sim": ["--updates", "3", "--seeds", "2", "--workers", "1"],
     "open-loop": ["--seeds", "1"],
     "theory": ["--budget", "2"],
-    "plan": ["--steps", "8"],
+    "plan": ["--steps", "8", "--seeds", "1", "--no-search"],
     "rules": [],
 }
 

@@ -12,7 +12,7 @@ from entr_lab.report.plan_study import PlanStudy
 from entr_lab.sim.plan_schema import Plan
 from entr_lab.sim.time_stats import TimeResult, mean_of, quantile_of
 
-__all__ = ["print_study", "study_data"]
+__all__ = ["describe", "print_study", "study_data"]
 
 _WHY = {
     "generating": "decoding",

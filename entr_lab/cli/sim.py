@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from entr_lab.sim.learning_level import LearningResult
     from entr_lab.sim.scenario import Scenario
 
-__all__ = ["sim"]
+__all__ = ["Request", "sim"]
 
 DEFAULT_METHODS = "sync-grpo,async-grpo,fixed,icepop,kpop,m2po,entr,entr-outward"
 QUICK_METHODS = "sync-grpo,async-grpo,entr,entr-outward"

@@ -50,7 +50,7 @@ def theory(
         else:
             _print_table(screen, results)
     if folder is not None:
-        from entr_lab.theory.plots import draw_all
+        from entr_lab.report.theory_plots import draw_all
 
         write_json(folder / "theory.json", report)
         draw_all(folder, seed=seed)

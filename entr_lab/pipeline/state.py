@@ -17,7 +17,7 @@ from entr_lab.pipeline.records import NEVER, Group, Prompt, Trajectory, Worker
 
 __all__ = ["Closed", "Counts", "State", "decrement"]
 
-K = TypeVar("K")
+_K = TypeVar("_K")
 
 Closed = Callable[[Group, DropReason | None], None]
 """Called once per group when it is over: trained (None) or dropped for a reason."""
@@ -183,7 +183,7 @@ class State:
             self.aborts.append(trajectory)
 
 
-def decrement(counter: Counter[K], key: K, by: int = 1) -> None:
+def decrement(counter: Counter[_K], key: _K, by: int = 1) -> None:
     """Count less, and forget the key at zero, so that an index stays as small as what it indexes."""
     left = counter[key] - by
     if left:

@@ -29,6 +29,7 @@ __all__ = [
     "ModelConfig",
     "RolloutConfig",
     "RunConfig",
+    "Section",
     "TrainerConfig",
 ]
 

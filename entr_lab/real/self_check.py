@@ -28,6 +28,7 @@ from entr_lab.real.weight_transfer import WeightManifest, WeightSender, without_
 __all__ = [
     "CHECK_SAMPLING",
     "BehaviourError",
+    "CheckedGenerator",
     "check_behaviour",
     "perturbed",
     "processed_logp",

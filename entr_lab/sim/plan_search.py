@@ -27,6 +27,7 @@ __all__ = [
     "splits",
     "steps_for",
     "synchronous_twin",
+    "with_bound",
 ]
 
 Progress = Callable[[int, int], None]

@@ -16,7 +16,7 @@ import numpy as np
 from entr_lab.theory.divergence import normalise
 from entr_lab.theory.scalars import Array
 
-__all__ = ["Position", "Ratio", "Worst", "decode", "large_positions", "search", "starting_points"]
+__all__ = ["VOCABULARY", "Position", "Ratio", "Worst", "decode", "large_positions", "search", "starting_points"]
 
 VOCABULARY = 5
 _POPULATION = 160

@@ -107,8 +107,11 @@ def test_tokens_of_another_version_are_refused() -> None:
 
     async def scenario() -> None:
         gate = VersionGate(generator, shelf_of(0, 1))
-        call = asyncio.create_task(gate.generate(0, generator, [1], SamplingSpec(max_tokens=50), None))
-        await asyncio.sleep(0.001)
+        call = asyncio.create_task(gate.generate(0, generator, [1], SamplingSpec(max_tokens=2000), None))
+        while gate.current != 0:
+            await asyncio.sleep(0)
+        for _ in range(50):  # turns of the event loop, not time: some of the 2,000 tokens are sampled by then
+            await asyncio.sleep(0)
         generator.version = 9
         await call
 

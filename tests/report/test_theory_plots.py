@@ -2,7 +2,7 @@
 
 import matplotlib.image as mpimg
 
-from entr_lab.theory.plots import draw_all
+from entr_lab.report.theory_plots import draw_all
 
 
 def test_four_figures(tmp_path):

@@ -7,6 +7,7 @@ same, and has used none of them, so that nothing of torch's state is inherited a
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -44,6 +45,7 @@ class Control:
     def __init__(self, done: Synchronized[int], stop: Event) -> None:
         self._done = done
         self._stop = stop
+        self._server = os.getppid()
 
     def report(self, count: int) -> None:
         """Add `count` to what is done."""
@@ -52,7 +54,8 @@ class Control:
 
     def stopped(self) -> bool:
         """Whether the job should return what it has."""
-        return self._stop.is_set()
+        # The fork server goes when the main process does, however it died; nobody waits for the result then.
+        return self._stop.is_set() or os.getppid() != self._server
 
 
 _control: Control

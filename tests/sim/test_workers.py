@@ -78,3 +78,43 @@ def test_the_module_is_light() -> None:
     """The command line starts the server before it imports torch, so this module must not import it."""
     code = "import sys, entr_lab.sim.workers; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def until_abandoned(control: Control, folder: str) -> None:
+    with open(f"{folder}/{os.getpid()}", "w", encoding="utf-8"):
+        pass
+    deadline = time.monotonic() + 60
+    while not control.stopped() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks processes up in /proc")
+def test_workers_do_not_outlive_a_main_process_that_was_killed(tmp_path):
+    code = (
+        "from entr_lab.sim.workers import run_jobs\n"
+        "from tests.sim.test_workers import until_abandoned\n"
+        f"run_jobs(until_abandoned, [({str(tmp_path)!r},)] * 2, workers=2, total=2)\n"
+    )
+    main = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2:
+        assert time.monotonic() < deadline, "the workers never started"
+        assert main.poll() is None, "the main process ended by itself"
+        time.sleep(0.05)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+
+    main.kill()
+    main.wait()
+
+    deadline = time.monotonic() + 30
+    while any(running(pid) for pid in workers):
+        assert time.monotonic() < deadline, "workers go on without their main process"
+        time.sleep(0.05)

@@ -18,7 +18,7 @@ from entr_lab.cli.main import main
 settings.register_profile(
     "suite",
     derandomize=True,  # the same examples in every run: a red build can be reproduced, a green one means something
-    max_examples=60,
+    max_examples=40,
     deadline=None,  # no timed assertions
     suppress_health_check=[HealthCheck.too_slow],
     database=None,

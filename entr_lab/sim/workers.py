@@ -9,6 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -45,7 +47,6 @@ class Control:
     def __init__(self, done: Synchronized[int], stop: Event) -> None:
         self._done = done
         self._stop = stop
-        self._server = os.getppid()
 
     def report(self, count: int) -> None:
         """Add `count` to what is done."""
@@ -54,18 +55,28 @@ class Control:
 
     def stopped(self) -> bool:
         """Whether the job should return what it has."""
-        # The fork server goes when the main process does, however it died; nobody waits for the result then.
-        return self._stop.is_set() or os.getppid() != self._server
+        return self._stop.is_set()
 
 
 _control: Control
 
 
-def _initialise(done: Synchronized[int], stop: Event) -> None:
+def _initialise(main: int, done: Synchronized[int], stop: Event) -> None:
     # Ctrl-C reaches the whole process group; only the main process may act on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with, args=(main,), daemon=True).start()
     global _control
     _control = Control(done, stop)
+
+
+def _leave_with(main: int) -> None:
+    """End this process when the main process is gone, however it died; the fork server outlives it with its workers."""
+    while True:
+        try:
+            os.kill(main, 0)
+        except OSError:
+            os._exit(1)  # the pool's own loop would wait for work for ever
+        time.sleep(_POLL_SECONDS)
 
 
 def _call(job: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -99,7 +110,7 @@ def run_jobs(
     context = start_server()
     done, stop = context.Value("q", 0), context.Event()
     interrupted = False
-    with ProcessPoolExecutor(workers, context, _initialise, (done, stop)) as pool:
+    with ProcessPoolExecutor(workers, context, _initialise, (os.getpid(), done, stop)) as pool:
         futures = [pool.submit(_call, job, each) for each in arguments]
         pending: set[Future[Any]] = set(futures)
         while pending:

@@ -142,7 +142,7 @@ def test_gradient_equals_finite_differences_with_the_decision_held(
         assert gradient[index].item() == pytest.approx(-coefficient * (up - down) / (2 * step), rel=1e-5, abs=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(batch=batches(dtypes=(torch.float64,)), name=st.sampled_from(sorted(METHODS)))
 def test_gradient_under_the_plain_ratio_is_weight_times_advantage(batch: TokenBatch, name: str) -> None:
     method = get_method(name)

@@ -29,7 +29,7 @@ def test_contract_of_the_variants(rule: KeepRule) -> None:
 
 
 @every_rule
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(batch=batches(max_tokens=8, dtypes=DTYPES))
 def test_mask_equals_the_naive_twin_off_the_boundary(rule: KeepRule, batch: TokenBatch) -> None:
     rows, hyper = reference.rows(batch), asdict(rule)

@@ -20,6 +20,7 @@ CHEAPER = {
     "theory": ["--budget", "2"],
     "plan": ["--steps", "8", "--seeds", "1", "--no-search"],
     "rules": [],
+    "train": ["--dry-run"],
 }
 
 

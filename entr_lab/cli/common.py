@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 MAX_SEEDS = 4096
+_CLAIM = ".entr-lab-claim"
+"""File that a command leaves in its output folder while it works, so that a second one refuses the folder."""
 
 
 def available_cores() -> int:
@@ -81,10 +85,12 @@ def prepare_out(out: Path | None) -> Path | None:
         return None
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".entr-lab-write-test"
-        probe.touch()
-        probe.unlink()
         occupied = any(out.iterdir())
+        if not occupied:
+            (out / _CLAIM).touch(exist_ok=False)
+            atexit.register((out / _CLAIM).unlink, missing_ok=True)
+    except FileExistsError:
+        occupied = True
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"--out {str(out)!r} cannot be written ({reason}); choose another folder.") from None
@@ -101,7 +107,7 @@ def parse_seeds(text: str) -> list[int]:
         RangeError: there are no seeds, or more than 4096.
     """
     pieces = [piece.strip() for piece in text.split(",")]
-    if len(pieces) == 1 and pieces[0].lstrip("-").isdigit() and "-" not in pieces[0][1:]:
+    if len(pieces) == 1 and re.fullmatch(r"-?[0-9]{1,18}", pieces[0]):
         count = int(pieces[0])
         if not 1 <= count <= MAX_SEEDS:
             raise RangeError(f"--seeds must be a count in [1, {MAX_SEEDS}], got {count}; 8 gives usable intervals.")
@@ -109,7 +115,7 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for piece in pieces:
         first, dash, last = piece.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not re.fullmatch(r"[0-9]{1,18}(-[0-9]{1,18})?", piece):
             raise ConfigError(f"cannot read --seeds {text!r}; write a count (8), a range (100-107) or a list (3,5,9).")
         stop = int(last) if dash else int(first)
         if stop < int(first) or stop - int(first) >= MAX_SEEDS:

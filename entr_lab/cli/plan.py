@@ -108,7 +108,7 @@ def plan(
     if survives is not None:
         screen.print(data["survival"]["sentence"], highlight=False)
     if folder is not None:
-        screen.print(f"Wrote plan.json, timeline.png and schedule.json to {folder}.", highlight=False)
+        screen.print(f"Wrote plan.json, timeline.png and schedule.json to {folder}.", highlight=False, markup=False)
 
 
 def _list_presets() -> None:

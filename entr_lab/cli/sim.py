@@ -65,15 +65,16 @@ def sim(
         trained = {"--inter": inter, "--schedule": schedule, "--methods": methods, "--updates": updates}
         if given := [name for name, value in trained.items() if value is not None]:
             raise ConfigError(f"--open-loop trains nothing, so {', '.join(given)} does not go with it; leave it out.")
-        _open_loop(30 if staleness is None else staleness, seeds or "4", workers, as_json, out)
+        _open_loop(30 if staleness is None else staleness, "4" if seeds is None else seeds, workers, as_json, out)
         return
     if workers is None or workers > 1:
         from entr_lab.sim.workers import start_server
 
         start_server()  # the workers import torch while this process does
     scenario = _scenario(preset, _lag(staleness, inter, intra, schedule), updates, quick)
-    chosen = _methods(methods or (QUICK_METHODS if quick else DEFAULT_METHODS), surrogate)
-    request = _request(scenario, chosen, seeds or (QUICK_SEEDS if quick else "8"), workers, threads, out)
+    defaults = (QUICK_METHODS, QUICK_SEEDS) if quick else (DEFAULT_METHODS, "8")
+    chosen = _methods(defaults[0] if methods is None else methods, surrogate)
+    request = _request(scenario, chosen, defaults[1] if seeds is None else seeds, workers, threads, out)
     _learning(request, as_json)
 
 
@@ -176,7 +177,7 @@ def _learning(request: Request, as_json: bool) -> None:
         write_curves(request.methods, result.runs, request.out)
         write_planes(request.methods, result.runs, request.out)
         write_json(request.out / "run.json", data)
-        screen.print(f"written to {request.out}: run.json, updates.parquet, evaluations.parquet, plots.")
+        screen.print(f"written to {request.out}: run.json, updates.parquet, evaluations.parquet, plots.", markup=False)
     if result.partial:
         raise typer.Exit(130)
 
@@ -267,4 +268,4 @@ def _open_loop(staleness: int, seeds: str, workers: int | None, as_json: bool, o
         print_open_loop(result, screen)
     if folder is not None:
         write_json(folder / "run.json", data)
-        screen.print(f"written to {folder / 'run.json'}.")
+        screen.print(f"written to {folder / 'run.json'}.", markup=False)

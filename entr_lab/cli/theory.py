@@ -54,7 +54,7 @@ def theory(
 
         write_json(folder / "theory.json", report)
         draw_all(folder, seed=seed)
-        console(quiet=as_json).print(f"wrote theory.json and four plots to {folder}")
+        console(quiet=as_json).print(f"wrote theory.json and four plots to {folder}", markup=False)
     if not all(r.holds for r in results):
         raise typer.Exit(1)
 

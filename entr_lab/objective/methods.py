@@ -52,6 +52,9 @@ class Method:
     synchronous: bool = False
 
     def __post_init__(self) -> None:
+        for name, kinds in (("anchor", Anchor), ("advantage", Advantage)):
+            value = check_choice(name, str(getattr(self, name)), [kind.value for kind in kinds])
+            object.__setattr__(self, name, kinds(value))
         bounded = self.rule if isinstance(self.rule, BoundedRule) else None
         if self.weight.kind is WeightKind.BOUNDARY and bounded is None:
             raise ConfigError(

@@ -12,7 +12,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from entr_lab.errors import ConfigError, check_range
+from entr_lab.errors import ConfigError, check_choice, check_range
 from entr_lab.rules import Reduce, local
 from entr_lab.tokens import TokenBatch
 
@@ -53,13 +53,15 @@ class Reduction:
     constant: float | None = None
 
     def __post_init__(self) -> None:
+        name = check_choice("denominator", str(self.denominator), [kind.value for kind in Denominator])
+        object.__setattr__(self, "denominator", Denominator(name))
         if (self.constant is not None) is not (self.denominator is Denominator.CONSTANT):
             raise ConfigError(
                 f"constant goes with the denominator 'constant' and only there, got constant={self.constant} "
                 f"with {self.denominator.value!r}."
             )
         if self.constant is not None:
-            check_range("constant", self.constant, low=0.0, low_open=True)
+            check_range("constant", self.constant, low=1e-30, high=1e30)  # its reciprocal must be a float32
 
 
 def coefficients(reduction: Reduction, batch: TokenBatch, keep: Tensor, reduce: Reduce = local) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from entr_lab.errors import ConfigError, check_choice, check_range
 from entr_lab.tokens import Column, TokenBatch
 
-__all__ = ["BoundedRule", "KeepRule", "Reduce", "Scope", "Side", "finite", "local"]
+__all__ = ["MAX_PARAMETER", "BoundedRule", "KeepRule", "Reduce", "Scope", "Side", "finite", "local"]
 
 _BLOCK: Final = 1 << 17
 """Tokens per block on a CPU, all runs together: half a MiB a float32 column. Measured on an EPYC with 512 KiB of L2 a
@@ -23,6 +23,9 @@ core: 64 Ki and 256 Ki tokens are 10 % slower, 16 Ki 80 %, since a pass over a s
 
 _RECORDED: Final = frozenset({Column.COLLISION_MU, Column.LOGP_PROX})
 """Optional columns that a rule drops a token for where they are not finite, if it needs them."""
+
+MAX_PARAMETER: Final = 1e18
+"""Largest threshold, τ or ε: products of two of them stay below the largest float32, 3e38."""
 
 Reduce = Callable[[Tensor], Tensor]
 """Elementwise sum of a tensor over the processes of a job; `local` in one process, an all-reduce in a job."""

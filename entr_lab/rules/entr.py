@@ -8,14 +8,13 @@ denominator belong to `entr_lab.objective`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import BoundedRule, Scope
+from entr_lab.rules.base import MAX_PARAMETER, BoundedRule, Scope
 from entr_lab.tokens import Column, TokenBatch, promote
 
 __all__ = ["Entr", "boundary", "standardised_deviation"]
@@ -61,8 +60,8 @@ class Entr(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True, high=inf, high_open=True)
-        check_range("eps", self.eps, low=0.0, high=inf, high_open=True)
+        check_range("tau", self.tau, low=0.0, low_open=True, high=MAX_PARAMETER)
+        check_range("eps", self.eps, low=0.0, high=MAX_PARAMETER)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return (−b(H), b(H))."""

@@ -8,14 +8,14 @@ turns the chord into the entropy: 4 ln 2·v(H) ≤ H, with equality at H = 0 and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf, log
+from math import log
 from typing import ClassVar, Final, Self, final
 
 import torch
 from torch import Tensor
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import BoundedRule, Scope
+from entr_lab.rules.base import MAX_PARAMETER, BoundedRule, Scope
 from entr_lab.rules.entr import boundary
 from entr_lab.tokens import Column, TokenBatch, promote
 
@@ -70,8 +70,8 @@ class EntrEnvelope(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True, high=inf, high_open=True)
-        check_range("eps", self.eps, low=0.0, high=inf, high_open=True)
+        check_range("tau", self.tau, low=0.0, low_open=True, high=MAX_PARAMETER)
+        check_range("eps", self.eps, low=0.0, high=MAX_PARAMETER)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return ∓√(τ(4 ln 2·v(H) + ε))."""

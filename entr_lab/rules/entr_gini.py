@@ -7,13 +7,12 @@ profile that H only bounds from above: G ≤ H/(2 ln 2), with equality at a fair
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 from typing import ClassVar, Self, final
 
 from torch import Tensor
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import BoundedRule, Scope
+from entr_lab.rules.base import MAX_PARAMETER, BoundedRule, Scope
 from entr_lab.rules.entr import boundary
 from entr_lab.tokens import Column, TokenBatch, promote
 
@@ -43,8 +42,8 @@ class EntrGini(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True, high=inf, high_open=True)
-        check_range("eps", self.eps, low=0.0, high=inf, high_open=True)
+        check_range("tau", self.tau, low=0.0, low_open=True, high=MAX_PARAMETER)
+        check_range("eps", self.eps, low=0.0, high=MAX_PARAMETER)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return ∓√(τ(G + ε))."""

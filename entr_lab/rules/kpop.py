@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import KeepRule, Reduce, Scope, finite
+from entr_lab.rules.base import MAX_PARAMETER, KeepRule, Reduce, Scope, finite
 from entr_lab.tokens import Column, TokenBatch, promote
 
 __all__ = ["Kpop", "binary_kl", "log1mexp"]
@@ -66,7 +66,7 @@ class Kpop(KeepRule):
     inequality: ClassVar[str] = "max(D_B(p‖q), D_B(q‖p)) ≤ φ"
 
     def __post_init__(self) -> None:
-        check_range("phi", self.phi, low=0.0, low_open=True)
+        check_range("phi", self.phi, low=0.0, low_open=True, high=MAX_PARAMETER)
         check_range("floor", self.floor, low=2.0**-24, high=0.5, high_open=True)
 
     def divergence(self, batch: TokenBatch) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import KeepRule, Reduce, Scope, finite
+from entr_lab.rules.base import MAX_PARAMETER, KeepRule, Reduce, Scope, finite
 from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["M2po", "prefix_mean_cutoff"]
@@ -100,7 +100,7 @@ class M2po(KeepRule):
     inequality: ClassVar[str] = "mean of kept δ² ≤ τ over tokens with A·δ > 0"
 
     def __post_init__(self) -> None:
-        check_range("budget", self.budget, low=0.0, low_open=True)
+        check_range("budget", self.budget, low=0.0, low_open=True, high=MAX_PARAMETER)
 
     def _inside(self, batch: TokenBatch, log_ratio: Tensor, reduce: Reduce) -> Tensor:
         trusted = finite(log_ratio)

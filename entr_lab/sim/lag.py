@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 
 from entr_lab.errors import ShapeError, check_range
 
-__all__ = ["LagTable", "exact_lag", "split_staleness"]
+__all__ = ["MAX_LAG", "LagTable", "exact_lag", "split_staleness"]
+
+MAX_LAG = 4096
+"""Versions; every one of them is kept in memory."""
 
 
 def split_staleness(staleness: int) -> tuple[int, int]:
@@ -27,7 +30,7 @@ def split_staleness(staleness: int) -> tuple[int, int]:
     Raises:
         RangeError: `staleness` is negative.
     """
-    check_range("staleness", staleness, low=0)
+    check_range("staleness", staleness, low=0, high=MAX_LAG)
     intra = round(0.27 * staleness)
     return staleness - intra, intra
 
@@ -52,6 +55,7 @@ class LagTable:
                 f"lags must be an integer table [rollouts, tokens], got {self.lags.dtype} {list(self.lags.shape)}."
             )
         check_range("lag", int(self.lags.min()), low=0)
+        check_range("lag", int(self.lags.max()), low=0, high=2 * MAX_LAG)
 
     @property
     def depth(self) -> int:
@@ -72,8 +76,8 @@ def exact_lag(inter: int, intra: int, horizon: int) -> LagTable:
     Raises:
         RangeError: a lag is negative or the horizon below 1.
     """
-    check_range("inter", inter, low=0)
-    check_range("intra", intra, low=0)
+    check_range("inter", inter, low=0, high=MAX_LAG)
+    check_range("intra", intra, low=0, high=MAX_LAG)
     check_range("horizon", horizon, low=1)
     tokens = np.arange(horizon, dtype=np.int64)
     return LagTable((inter + intra - (intra + 1) * tokens // horizon)[None])

@@ -91,7 +91,8 @@ class Scenario:
     hidden: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("updates", "prompts", "eval_every", "eval_rollouts", "embedding", "hidden"):
+        check_range("updates", self.updates, low=1, high=1_000_000)
+        for name in ("prompts", "eval_every", "eval_rollouts", "embedding", "hidden"):
             check_range(name, getattr(self, name), low=1)
         check_range("group_size", self.group_size, low=2)
         self.lag.lag_table(self.task.horizon)

@@ -45,9 +45,9 @@ class Schedule(BaseModel):
         for number, steps in enumerate(self.rollouts):
             ends = [end for end, _ in steps]
             lags = [lag for _, lag in steps]
-            if not steps or ends[-1] != 1.0 or any(a >= b for a, b in pairwise([0.0, *ends])):
+            if not steps or ends[-1] != 1.0 or not all(a < b for a, b in pairwise([0.0, *ends])):
                 raise ValueError(f"the fractions of rollout {number} do not rise to 1")
-            if lags[-1] < 0 or any(a < b for a, b in pairwise(lags)):
+            if lags[-1] < 0 or not all(a >= b for a, b in pairwise(lags)):
                 raise ValueError(f"the lags of rollout {number} rise or are negative")
         return self
 

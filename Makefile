@@ -11,7 +11,7 @@ setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints-cpu.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) --editable '.[dev]'
+	$(BIN)/python -m pip install $(CONSTRAINTS) --editable '.[dev]'
 	touch $@
 
 sim: setup

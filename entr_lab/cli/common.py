@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import math
 import os
@@ -31,8 +30,6 @@ __all__ = [
 ]
 
 MAX_SEEDS = 4096
-_CLAIM = ".entr-lab-claim"
-"""File that a command leaves in its output folder while it works, so that a second one refuses the folder."""
 
 
 def available_cores() -> int:
@@ -85,12 +82,10 @@ def prepare_out(out: Path | None) -> Path | None:
         return None
     try:
         out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".entr-lab-write-test"
+        probe.touch()
+        probe.unlink()
         occupied = any(out.iterdir())
-        if not occupied:
-            (out / _CLAIM).touch(exist_ok=False)
-            atexit.register((out / _CLAIM).unlink, missing_ok=True)
-    except FileExistsError:
-        occupied = True
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"--out {str(out)!r} cannot be written ({reason}); choose another folder.") from None

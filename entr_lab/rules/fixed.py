@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self, final
 
 from entr_lab.errors import check_range
-from entr_lab.rules.base import MAX_PARAMETER, BoundedRule, Scope
+from entr_lab.rules.base import BoundedRule, Scope
 from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["Fixed"]
@@ -32,7 +32,7 @@ class Fixed(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("threshold", self.threshold, low=0.0, low_open=True, high=MAX_PARAMETER)
+        check_range("threshold", self.threshold, low=0.0, low_open=True)
 
     def bounds(self, batch: TokenBatch) -> tuple[float, float]:
         """Return (−c, c)."""

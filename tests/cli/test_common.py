@@ -64,3 +64,9 @@ def test_out_that_is_a_file_is_refused(tmp_path):
 
 def test_no_out_means_no_folder():
     assert prepare_out(None) is None
+
+
+@pytest.mark.parametrize("text", ["²", "٣", "9" * 5000, "3," + "9" * 5000, "3,٤²"])
+def test_digits_that_are_no_seeds_are_refused(text):
+    with pytest.raises(ConfigError, match="--seeds"):
+        parse_seeds(text)

@@ -52,6 +52,10 @@ def test_json_goes_alone_to_stdout(run_cli):
     ("arguments", "words"),
     [
         (("--staleness", "-1"), "staleness"),
+        (("--staleness", "1" + "0" * 30), "staleness"),
+        (("--updates", "1" + "0" * 12), "updates"),
+        (("--seeds", ""), "--seeds"),
+        (("--methods", ""), "--methods"),
         (("--staleness", "x"), "--staleness"),
         (("--inter", "3"), "--intra"),
         (("--inter", "-3", "--intra", "0"), "inter"),

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entr_lab.errors import ConfigError, RangeError
+from entr_lab.errors import ConfigError, RangeError, UnknownNameError
 from entr_lab.objective import Denominator, Reduction, coefficients
 from entr_lab.tokens import TokenBatch
 from tests import reference
@@ -85,5 +85,15 @@ def test_the_constant_goes_with_its_denominator_only() -> None:
         Reduction(denominator=Denominator.CONSTANT)
     with pytest.raises(ConfigError, match=r"got constant=3.0 with 'token-mean'"):
         Reduction(constant=3.0)
-    with pytest.raises(RangeError, match=r"constant must lie in \(0, inf\], got 0.0"):
+    with pytest.raises(RangeError, match=r"constant must lie in \[1e-30, 1e\+30\], got 0.0"):
         Reduction(denominator=Denominator.CONSTANT, constant=0.0)
+
+
+@pytest.mark.parametrize("text", [kind.value for kind in Denominator if kind is not Denominator.CONSTANT])
+def test_a_denominator_may_be_given_by_its_name(text: str) -> None:
+    assert Reduction(denominator=text) == Reduction(denominator=Denominator(text))
+
+
+def test_a_misspelt_denominator_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownNameError, match="'token-mean'"):
+        Reduction(denominator="tokenmean")

@@ -93,13 +93,13 @@ def test_without_a_floor_certain_positions_keep_only_the_exact_policy() -> None:
 @pytest.mark.parametrize(
     ("hyper", "message"),
     [
-        ({"tau": 0.0}, r"tau must lie in \(0, inf\), got 0.0"),
-        ({"tau": -1.0}, r"tau must lie in \(0, inf\), got -1.0"),
-        ({"tau": math.nan}, r"tau must lie in \(0, inf\), got nan"),
-        ({"tau": math.inf}, r"tau must lie in \(0, inf\), got inf"),
-        ({"eps": -0.01}, r"eps must lie in \[0, inf\), got -0.01"),
-        ({"eps": math.nan}, r"eps must lie in \[0, inf\), got nan"),
-        ({"tau": "1.0"}, r"tau must lie in \(0, inf\), got '1.0'"),
+        ({"tau": 0.0}, r"tau must lie in \(0, 1e\+18\], got 0.0"),
+        ({"tau": -1.0}, r"tau must lie in \(0, 1e\+18\], got -1.0"),
+        ({"tau": math.nan}, r"tau must lie in \(0, 1e\+18\], got nan"),
+        ({"tau": math.inf}, r"tau must lie in \(0, 1e\+18\], got inf"),
+        ({"eps": -0.01}, r"eps must lie in \[0, 1e\+18\], got -0.01"),
+        ({"eps": math.nan}, r"eps must lie in \[0, 1e\+18\], got nan"),
+        ({"tau": "1.0"}, r"tau must lie in \(0, 1e\+18\], got '1.0'"),
     ],
 )
 def test_hyper_parameters_out_of_bounds(hyper: dict[str, float], message: str) -> None:

@@ -52,7 +52,8 @@ class TokenBatch:
         logp_mu: `[..., N]` log μ(y) as the engine recorded it, under the weights that produced *that* token.
         entropy_mu: `[..., N]` H = −Σ μ log μ at that position, full vocabulary, nats.
         advantage: `[..., N]` detached advantage.
-        sequence: `[..., N]` int64; equal ids belong to one trajectory. Ids are local to a run.
+        sequence: `[..., N]` int64; equal ids belong to one trajectory. Ids are local to a run and must differ between
+            the micro-batches of one update, or their trajectories are taken for one.
         group: `[..., N]` int64; trajectories of one prompt.
         weight_version: `[..., N]` int64 version that sampled the token.
         target_version: version that the update starts from; an int, or int64 broadcastable to `[...]`.
@@ -243,14 +244,15 @@ def concatenate(batches: Sequence[TokenBatch]) -> TokenBatch:
     return TokenBatch(target_version=first.target_version, **columns)  # type: ignore[arg-type]
 
 
-def from_padded(mask: Tensor, *, target_version: int, **columns: Tensor | None) -> TokenBatch:
+def from_padded(mask: Tensor, *, target_version: int, first_sequence: int = 0, **columns: Tensor | None) -> TokenBatch:
     """Pack padded `[B, T]` columns.
 
     Args:
         mask: `[B, T]` bool, True on trainable tokens.
         target_version: version that the update starts from.
+        first_sequence: id of the first row; the rows of earlier micro-batches come before.
         columns: the columns of `TokenBatch`, `[B, T]` each, or `[B]` for values constant along a sequence.
-            `sequence` may be left out: it is then the row number.
+            `sequence` may be left out: it is then the row number, from `first_sequence` on.
 
     Raises:
         ShapeError: the mask is not boolean `[B, T]`, selects nothing, or a column has neither shape.
@@ -259,7 +261,7 @@ def from_padded(mask: Tensor, *, target_version: int, **columns: Tensor | None) 
         raise ShapeError(f"mask must be bool [B, T], got {mask.dtype} {list(mask.shape)}.")
     if not mask.any():
         raise ShapeError("mask selects no token; a batch without trainable tokens has no loss, so skip it.")
-    rows = torch.arange(mask.shape[0], device=mask.device)
+    rows = torch.arange(mask.shape[0], device=mask.device) + first_sequence
     packed: dict[str, Tensor | None] = {}
     for name, column in {"sequence": rows, **columns}.items():
         if column is None:

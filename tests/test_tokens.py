@@ -239,3 +239,15 @@ def test_padded_columns_that_do_not_fit(mask: torch.Tensor, changes: dict[str, A
 def test_values_must_match_the_mask_they_return_to() -> None:
     with pytest.raises(ShapeError, match=r"values must be \[2\], one for each True of the mask, got \[3\]"):
         to_padded(torch.zeros(3), torch.tensor([[True, True, False]]))
+
+
+def test_rows_of_later_micro_batches_are_numbered_on() -> None:
+    """Two micro-batches of two rows are four sequences, not two."""
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    flat, ids = torch.full((2, 3), -1.0), torch.zeros(2, 3, dtype=torch.int64)
+    columns = {"logp_pi": flat, "logp_mu": flat, "entropy_mu": -flat, "advantage": flat}
+    columns |= {"group": ids, "weight_version": ids}
+
+    whole = concatenate([from_padded(mask, target_version=1, first_sequence=2 * i, **columns) for i in range(2)])
+
+    assert whole.sequence.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]

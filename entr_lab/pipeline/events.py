@@ -143,7 +143,9 @@ def _decode(line: bytes) -> Event:
     if head != b'{"crc":"%08x",' % zlib.crc32(body):
         raise ValueError("its checksum does not match")
     data = json.loads(body)
-    seq, kind = data.pop("seq"), data.pop("kind")
+    seq, kind = data.pop("seq", None), data.pop("kind", None)
+    if type(seq) is not int or not isinstance(kind, str):
+        raise ValueError(f"its number is {seq!r} and its kind {kind!r}")
     fields = FIELDS[check_choice("kind of event", kind, FIELDS)]
     if set(data) != set(fields):
         raise ValueError(f"{kind} has fields {sorted(data)}, expected {sorted(fields)}")

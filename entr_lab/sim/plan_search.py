@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from entr_lab.errors import ConfigError, check_range
+from entr_lab.errors import ConfigError, EngineError, check_range
 from entr_lab.sim.plan_config import parse_plan, with_protocol, with_split
 from entr_lab.sim.plan_schema import Plan
 from entr_lab.sim.time_level import simulate
@@ -97,8 +98,13 @@ def evaluate_all(
     if workers == 1 or len(jobs) < 2:
         return gather(map(evaluate, jobs))
     # A fresh interpreter per process: a forked copy of a process with torch's threads may hang.
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-        return gather(pool.map(evaluate, jobs, chunksize=max(1, len(jobs) // (8 * workers))))
+    try:
+        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+            return gather(pool.map(evaluate, jobs, chunksize=max(1, len(jobs) // (8 * workers))))
+    except BrokenProcessPool:
+        raise EngineError(
+            "a worker process died, most likely for lack of memory; use fewer workers or smaller plans."
+        ) from None
 
 
 def steps_for(plan: Plan, rollouts: int, *, low: int = 24, high: int = 400) -> int:

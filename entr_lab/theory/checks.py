@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
-from entr_lab.errors import check_choice, check_range
+from entr_lab.errors import EngineError, check_choice, check_range
 from entr_lab.theory.statements import STATEMENTS, Result, Search, run_statement
 
 __all__ = ["DEFAULT_BUDGET", "verify"]
@@ -47,7 +48,7 @@ def verify(
         UnknownNameError: a statement does not exist.
         RangeError: the budget is not a positive number.
     """
-    check_range("budget", budget, low=0.0, low_open=True)
+    check_range("budget", budget, low=0.0, low_open=True, high=86_400.0)
     wanted = [check_choice("statement", n, STATEMENTS) for n in (names or STATEMENTS)]
     groups = [g for group in _GROUPS if (g := [n for n in group if n in wanted])]
     grouped = {n for group in groups for n in group}
@@ -65,7 +66,12 @@ def verify(
         for task in tasks:
             collect(_run_group(*task))
     else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            for future in as_completed([pool.submit(_run_group, *task) for task in tasks]):
-                collect(future.result())
+        try:
+            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+                for future in as_completed([pool.submit(_run_group, *task) for task in tasks]):
+                    collect(future.result())
+        except BrokenProcessPool:
+            raise EngineError(
+                "a worker process died, most likely for lack of memory; use one worker or check one statement."
+            ) from None
     return [results[n] for n in STATEMENTS if n in results]

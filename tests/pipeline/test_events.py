@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 
 import pytest
 from hypothesis import given
@@ -101,3 +102,17 @@ def test_what_is_not_json_is_refused() -> None:
 def test_encoding_is_deterministic() -> None:
     rng = random.Random(0)
     assert all(encode(event) == line for event, line in rng.sample(list(zip(EVENTS, LINES, strict=True)), 5))
+
+
+@pytest.mark.parametrize(
+    "body", ['{"seq":0}', '{"kind":"start"}', '{"seq":"0","kind":"start"}', '{"seq":1.5,"kind":[]}']
+)
+def test_a_line_with_a_right_checksum_and_wrong_content_ends_the_reading(body: str) -> None:
+    raw = body.encode()
+    line = b'{"crc":"%08x",%s\n' % (zlib.crc32(raw), raw[1:])
+
+    log = read_log(line)
+
+    assert log.events == ()
+    assert log.unread == len(line)
+    assert "damaged" in log.reason

@@ -19,7 +19,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from enum import StrEnum
 from numbers import Real
+from typing import TypeVar
 
 __all__ = [
     "ConfigError",
@@ -32,9 +34,13 @@ __all__ = [
     "TheoryError",
     "UnknownNameError",
     "check_choice",
+    "check_member",
     "check_range",
     "nearest",
 ]
+
+
+_Member = TypeVar("_Member", bound=StrEnum)
 
 
 class EntrLabError(Exception):
@@ -92,6 +98,15 @@ def check_choice(kind: str, name: str, choices: Iterable[str]) -> str:
     guess = nearest(name, names)
     hint = f"did you mean {guess!r}?" if guess else "none is like it."
     raise UnknownNameError(f"unknown {kind} {name!r}; {hint} Known: {', '.join(names)}.")
+
+
+def check_member(kind: str, value: str, members: type[_Member]) -> _Member:
+    """Return the member of a string enumeration that `value` is or names.
+
+    Raises:
+        UnknownNameError: see `check_choice`.
+    """
+    return members(check_choice(kind, str(value), [member.value for member in members]))
 
 
 def check_range(

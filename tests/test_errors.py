@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from enum import StrEnum
 
 import numpy as np
 import pytest
@@ -11,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entr_lab import errors
-from entr_lab.errors import ConfigError, EntrLabError, RangeError, UnknownNameError, check_choice, check_range, nearest
+from entr_lab.errors import (
+    ConfigError,
+    EntrLabError,
+    RangeError,
+    UnknownNameError,
+    check_choice,
+    check_member,
+    check_range,
+    nearest,
+)
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
 
@@ -84,3 +94,14 @@ def test_the_message_names_the_thing_the_interval_the_value_and_the_next_step() 
     assert str(caught.value) == "tau must lie in (0, inf], got -1.0; choose a value inside."
     with pytest.raises(RangeError, match=r"must lie in \[0, 1\), got 1"):
         check_range("share", 1, low=0.0, high=1.0, high_open=True)
+
+
+def test_a_member_is_taken_as_itself_or_by_name() -> None:
+    class Fruit(StrEnum):
+        APPLE = "apple"
+        PEAR = "pear"
+
+    assert check_member("fruit", Fruit.PEAR, Fruit) is Fruit.PEAR
+    assert check_member("fruit", "pear", Fruit) is Fruit.PEAR
+    with pytest.raises(UnknownNameError, match="unknown fruit 'peer'; did you mean 'pear'"):
+        check_member("fruit", "peer", Fruit)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from entr_lab.errors import ConfigError, check_choice
+from entr_lab.errors import ConfigError, check_choice, check_member
 from entr_lab.objective.advantages import Advantage
 from entr_lab.objective.ratios import Anchor
 from entr_lab.objective.reductions import Reduction
@@ -52,9 +52,8 @@ class Method:
     synchronous: bool = False
 
     def __post_init__(self) -> None:
-        for name, kinds in (("anchor", Anchor), ("advantage", Advantage)):
-            value = check_choice(name, str(getattr(self, name)), [kind.value for kind in kinds])
-            object.__setattr__(self, name, kinds(value))
+        object.__setattr__(self, "anchor", check_member("anchor", self.anchor, Anchor))
+        object.__setattr__(self, "advantage", check_member("advantage", self.advantage, Advantage))
         bounded = self.rule if isinstance(self.rule, BoundedRule) else None
         if self.weight.kind is WeightKind.BOUNDARY and bounded is None:
             raise ConfigError(

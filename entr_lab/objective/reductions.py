@@ -12,7 +12,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from entr_lab.errors import ConfigError, check_choice, check_range
+from entr_lab.errors import ConfigError, check_member, check_range
 from entr_lab.rules import Reduce, local
 from entr_lab.tokens import TokenBatch
 
@@ -53,8 +53,7 @@ class Reduction:
     constant: float | None = None
 
     def __post_init__(self) -> None:
-        name = check_choice("denominator", str(self.denominator), [kind.value for kind in Denominator])
-        object.__setattr__(self, "denominator", Denominator(name))
+        object.__setattr__(self, "denominator", check_member("denominator", self.denominator, Denominator))
         if (self.constant is not None) is not (self.denominator is Denominator.CONSTANT):
             raise ConfigError(
                 f"constant goes with the denominator 'constant' and only there, got constant={self.constant} "

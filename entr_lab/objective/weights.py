@@ -14,7 +14,7 @@ from math import inf, log
 import torch
 from torch import Tensor
 
-from entr_lab.errors import ConfigError, check_choice, check_range
+from entr_lab.errors import ConfigError, check_member, check_range
 from entr_lab.objective.ratios import LogRatios
 from entr_lab.rules import BoundedRule, KeepRule
 from entr_lab.tokens import TokenBatch
@@ -47,9 +47,7 @@ class Weight:
     cap: float = inf
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "kind", WeightKind(check_choice("weight", str(self.kind), [k.value for k in WeightKind]))
-        )
+        object.__setattr__(self, "kind", check_member("weight", self.kind, WeightKind))
         check_range("cap", self.cap, low=0.0, low_open=True)
 
     @property

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Self
 import torch
 from torch import Tensor
 
-from entr_lab.errors import ConfigError, check_choice, check_range
+from entr_lab.errors import ConfigError, check_member, check_range
 from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["MAX_PARAMETER", "BoundedRule", "KeepRule", "Reduce", "Scope", "Side", "finite", "local"]
@@ -145,7 +145,7 @@ class BoundedRule(KeepRule):
     side: Side = Side.SYMMETRIC
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "side", Side(check_choice("side", str(self.side), [side.value for side in Side])))
+        object.__setattr__(self, "side", check_member("side", self.side, Side))
 
     @abstractmethod
     def bounds(self, batch: TokenBatch) -> tuple[Tensor | float, Tensor | float]:

@@ -17,7 +17,7 @@ from entr_lab.errors import check_range
 from entr_lab.rules.base import MAX_PARAMETER, BoundedRule, Scope
 from entr_lab.tokens import Column, TokenBatch, promote
 
-__all__ = ["Entr", "boundary", "standardised_deviation"]
+__all__ = ["Entr", "boundary", "check_tau_eps", "standardised_deviation"]
 
 
 def boundary(entropy: Tensor, *, tau: float, eps: float) -> Tensor:
@@ -37,6 +37,16 @@ def boundary(entropy: Tensor, *, tau: float, eps: float) -> Tensor:
 def standardised_deviation(log_ratio: Tensor, entropy: Tensor, *, eps: float) -> Tensor:
     """Return z = δ/√(H + ε), `[..., N]`; ENTR keeps z² ≤ τ. Source: arXiv 2607.22186, equation (3)."""
     return promote(log_ratio) / boundary(entropy, tau=1.0, eps=eps)
+
+
+def check_tau_eps(tau: float, eps: float) -> None:
+    """Check the two hyper-parameters of every boundary √(τ(scale + ε)).
+
+    Raises:
+        RangeError: τ is not positive, ε is negative, or one is too large for float32.
+    """
+    check_range("tau", tau, low=0.0, low_open=True, high=MAX_PARAMETER)
+    check_range("eps", eps, low=0.0, high=MAX_PARAMETER)
 
 
 @final
@@ -60,8 +70,7 @@ class Entr(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True, high=MAX_PARAMETER)
-        check_range("eps", self.eps, low=0.0, high=MAX_PARAMETER)
+        check_tau_eps(self.tau, self.eps)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return (−b(H), b(H))."""

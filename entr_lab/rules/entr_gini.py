@@ -11,9 +11,8 @@ from typing import ClassVar, Self, final
 
 from torch import Tensor
 
-from entr_lab.errors import check_range
-from entr_lab.rules.base import MAX_PARAMETER, BoundedRule, Scope
-from entr_lab.rules.entr import boundary
+from entr_lab.rules.base import BoundedRule, Scope
+from entr_lab.rules.entr import boundary, check_tau_eps
 from entr_lab.tokens import Column, TokenBatch, promote
 
 __all__ = ["EntrGini"]
@@ -42,8 +41,7 @@ class EntrGini(BoundedRule):
 
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
-        check_range("tau", self.tau, low=0.0, low_open=True, high=MAX_PARAMETER)
-        check_range("eps", self.eps, low=0.0, high=MAX_PARAMETER)
+        check_tau_eps(self.tau, self.eps)
 
     def bounds(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return ∓√(τ(G + ε))."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from entr_lab.errors import check_range
 from entr_lab.rules.base import MAX_PARAMETER, BoundedRule, Scope
-from entr_lab.rules.entr import boundary
+from entr_lab.rules.entr import boundary, check_tau_eps
 from entr_lab.tokens import Column, TokenBatch
 
 __all__ = ["EntrExplore", "EntrOutlier"]
@@ -42,8 +42,7 @@ class _Half(BoundedRule):
     def __post_init__(self) -> None:
         BoundedRule.__post_init__(self)
         check_range("threshold", self.threshold, low=0.0, low_open=True, high=MAX_PARAMETER)
-        check_range("tau", self.tau, low=0.0, low_open=True, high=MAX_PARAMETER)
-        check_range("eps", self.eps, low=0.0, high=MAX_PARAMETER)
+        check_tau_eps(self.tau, self.eps)
 
     def entr_boundary(self, batch: TokenBatch) -> Tensor:
         """Return ENTR's own boundary, `[..., N]`."""

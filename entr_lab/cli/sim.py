@@ -102,8 +102,8 @@ def _schedule_lag(path: Path) -> Any:
     from entr_lab.sim.scenario import LagSettings, make_scenario
     from entr_lab.sim.schedule import read_schedule
 
-    rollouts = 64 * make_scenario().rollouts
-    table = read_schedule(path).lags(rollouts, make_scenario().task.horizon, np.random.default_rng(0))
+    scenario = make_scenario()
+    table = read_schedule(path).lags(64 * scenario.rollouts, scenario.task.horizon, np.random.default_rng(0))
     return LagSettings(table=LagTable(table))
 
 

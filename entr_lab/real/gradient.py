@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from entr_lab.objective import Decision, Denominator, Method, coefficients, decide_micro_batches, policy_loss
+from entr_lab.objective import (
+    Decision,
+    Denominator,
+    Method,
+    coefficients,
+    decide,
+    decide_micro_batches,
+    policy_loss,
+)
 from entr_lab.real.columns import UpdateColumns
 from entr_lab.real.packing import micro_batches, pack, packed_length
 from entr_lab.real.scoring import Scorer
@@ -102,7 +110,7 @@ class Gradient:
         """Return what decides micro-batch i; it is as if the optimiser step were one undivided batch."""
         reduce = self.world.reduce
         if len(bins) == 1:
-            return lambda _, batch: decide_micro_batches(method, [batch], reduce)[0]
+            return lambda _, batch: decide(method, batch, reduce)
         if method.rule.scope is Scope.TOKEN and method.reduction.denominator is not Denominator.TOKEN_MEAN_KEPT:
             # Nothing depends on another token's log π: one forward pass is enough.
             sequences = [index for micro in bins for index in micro]
@@ -121,12 +129,12 @@ class Gradient:
         self, columns: UpdateColumns, bins: list[list[int]], method: Method, version: int, prox: Proximal
     ) -> StepTokens:
         """Put this process's gradient of one optimiser step into the parameters."""
-        decide = self._decider(columns, bins, method, version, prox)
+        decision_of = self._decider(columns, bins, method, version, prox)
         batches, keeps, weights = [], [], []
         loss, entropy = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for index, sequences in enumerate(bins):
             batch, entropy_pi = self._tokens(columns, sequences, version, prox)
-            result = policy_loss(method, batch, decide(index, batch))
+            result = policy_loss(method, batch, decision_of(index, batch))
             # Denominators are global already, so processes add up; sharding averages over them.
             (result.loss * self.world.size).backward()  # type: ignore[no-untyped-call]
             loss += result.loss.detach()

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entr_lab.errors import ProtocolError, check_range
-from entr_lab.real.packing import pack
 from entr_lab.real.records import Rollout
 from entr_lab.real.scoring import Scorer
 
@@ -124,7 +123,7 @@ def attribute(scorer: Scorer, store: VersionStore, probe: Sequence[Rollout], tar
     if not known:
         empty = np.empty(0)
         return Attribution(empty, empty, empty)
-    packed = pack(known).to(next(scorer.parameters()).device)
+    packed = scorer.pack(known).to(next(scorer.parameters()).device)
     own = np.concatenate([r.weight_version[r.trainable] for r in known])
     last = np.concatenate([np.full(r.trainable.sum(), r.weight_version[r.trainable][-1]) for r in known])
     logp_mu = np.concatenate([r.logp_mu[r.trainable] for r in known]).astype(np.float64)

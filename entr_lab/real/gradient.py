@@ -18,7 +18,7 @@ from entr_lab.objective import (
     policy_loss,
 )
 from entr_lab.real.columns import UpdateColumns
-from entr_lab.real.packing import micro_batches, pack, packed_length
+from entr_lab.real.packing import micro_batches, packed_length
 from entr_lab.real.scoring import Scorer
 from entr_lab.real.world import World
 from entr_lab.rules import Scope
@@ -90,7 +90,7 @@ class Gradient:
         self, columns: UpdateColumns, sequences: list[int], version: int, prox: Proximal
     ) -> tuple[TokenBatch, Tensor]:
         """Score some sequences under the current weights; return their batch and the entropy of π."""
-        scores = self.scorer(pack([columns.rollouts[index] for index in sequences]).to(self.device))
+        scores = self.scorer(self.scorer.pack([columns.rollouts[index] for index in sequences]).to(self.device))
         logp_prox = None if prox is None else torch.cat([prox[index] for index in sequences])
         return columns.batch(sequences, scores.logp, version, logp_prox), scores.entropy
 

@@ -1,8 +1,9 @@
-"""Rollouts as one row of tokens without padding, and how they are cut into mini- and micro-batches.
+"""Rollouts as rows of tokens, several sequences in a row, and how they are cut into mini- and micro-batches.
 
-Sequences lie one after another in one row `[1, L]`; `position_ids` start again at 0 for each, which is how Hugging
-Face models tell packed sequences apart (block-diagonal attention). Every cut is a function of the lengths alone, so
-that all processes of a job agree on it without talking to each other.
+`position_ids` start again at 0 for each sequence, which is how Hugging Face models tell packed sequences apart
+(block-diagonal attention). Attention with a dense mask costs the square of a row's length, so rows are then as short as
+the longest sequence; variable-length kernels take one row without padding. Every cut is a function of the lengths
+alone, so that all processes of a job agree on it without talking to each other.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from entr_lab.errors import DataError
 from entr_lab.real.records import Rollout
 
-__all__ = ["PackedTokens", "micro_batches", "mini_batches", "pack", "packed_length"]
+__all__ = ["PackedTokens", "assemble", "micro_batches", "mini_batches", "pack", "packed_length"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,9 @@ class PackedTokens:
     """Model inputs of some sequences, and which of their tokens to score.
 
     Args:
-        input_ids: `[1, L]` int64.
-        position_ids: `[1, L]` int64, from 0 within each sequence.
-        predict_at: `[N]` int64, where in the row the distribution of token n stands: the place before it.
+        input_ids: `[R, L]` int64.
+        position_ids: `[R, L]` int64, from 0 within each sequence, and within the padding at the end of a row.
+        predict_at: `[N]` int64, where in the flattened rows the distribution of token n stands: the place before it.
         targets: `[N]` int64 ids of the tokens to score.
     """
 
@@ -49,31 +52,59 @@ def packed_length(rollout: Rollout) -> int:
     return len(rollout.prompt_ids) + len(rollout.token_ids) - 1
 
 
-def pack(rollouts: Sequence[Rollout]) -> PackedTokens:
-    """Lay sequences side by side; all trainable tokens are scored, in order.
+def assemble(sequences: Sequence[NDArray[Any]], short_rows: bool) -> tuple[Tensor, Tensor, list[int]]:
+    """Lay sequences into rows, the longest first, each into the first row with room.
+
+    Args:
+        sequences: token ids.
+        short_rows: rows as long as the longest sequence; otherwise one row.
+
+    Returns:
+        Input ids `[R, L]`, position ids `[R, L]`, and where in the flattened rows each sequence starts.
+    """
+    lengths = [len(sequence) for sequence in sequences]
+    width = max(lengths) if short_rows else sum(lengths)
+    starts, filled = [0] * len(sequences), list[int]()
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)) if short_rows else range(len(lengths)):
+        row = next((row for row, used in enumerate(filled) if used + lengths[index] <= width), len(filled))
+        if row == len(filled):
+            filled.append(0)
+        starts[index] = row * width + filled[row]
+        filled[row] += lengths[index]
+    inputs, positions = np.zeros((2, len(filled), width), dtype=np.int64)
+    for row, used in enumerate(filled):
+        positions[row, used:] = np.arange(width - used)
+    for start, sequence in zip(starts, sequences, strict=True):
+        inputs.reshape(-1)[start : start + len(sequence)] = sequence
+        positions.reshape(-1)[start : start + len(sequence)] = np.arange(len(sequence))
+    return torch.from_numpy(inputs), torch.from_numpy(positions), starts
+
+
+def pack(rollouts: Sequence[Rollout], short_rows: bool = False) -> PackedTokens:
+    """Lay rollouts side by side; all trainable tokens are scored, in order.
+
+    Args:
+        rollouts: sequences.
+        short_rows: see `assemble`.
 
     Raises:
         DataError: a prompt is empty, or no token of a rollout is trainable.
     """
-    inputs, positions, places, targets = [], [], [], []
-    start = 0
-    for rollout in rollouts:
-        n_prompt, trainable = len(rollout.prompt_ids), np.flatnonzero(rollout.trainable)
-        if not n_prompt or not len(trainable):
+    trainable = [np.flatnonzero(rollout.trainable) for rollout in rollouts]
+    for rollout, found in zip(rollouts, trainable, strict=True):
+        if not len(rollout.prompt_ids) or not len(found):
             raise DataError(
-                f"rollout of sample {rollout.sample.get('id')!r} has {n_prompt} prompt tokens and {len(trainable)} "
-                f"trainable ones; both must be at least 1, so report it as failed instead."
+                f"rollout of sample {rollout.sample.get('id')!r} has {len(rollout.prompt_ids)} prompt tokens and "
+                f"{len(found)} trainable ones; both must be at least 1, so report it as failed instead."
             )
-        length = packed_length(rollout)
-        inputs.append(np.concatenate([rollout.prompt_ids, rollout.token_ids])[:length])
-        positions.append(np.arange(length))
-        places.append(start + n_prompt - 1 + trainable)
-        targets.append(rollout.token_ids[trainable])
-        start += length
-    row, position, place, target = (
-        torch.from_numpy(np.concatenate(parts).astype(np.int64)) for parts in (inputs, positions, places, targets)
+    inputs, positions, starts = assemble(
+        [np.concatenate([rollout.prompt_ids, rollout.token_ids])[: packed_length(rollout)] for rollout in rollouts],
+        short_rows,
     )
-    return PackedTokens(row[None], position[None], place, target)
+    places = [s + len(r.prompt_ids) - 1 + t for s, r, t in zip(starts, rollouts, trainable, strict=True)]
+    targets = [r.token_ids[t] for r, t in zip(rollouts, trainable, strict=True)]
+    place, target = (torch.from_numpy(np.concatenate(parts).astype(np.int64)) for parts in (places, targets))
+    return PackedTokens(inputs, positions, place, target)
 
 
 def mini_batches(group_sizes: Sequence[int], count: int) -> list[list[int]]:

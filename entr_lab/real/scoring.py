@@ -11,20 +11,25 @@ with z the logits divided by the temperature T. Entropy and Σπ² carry no grad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from entr_lab.errors import EngineError, check_range
-from entr_lab.real.packing import PackedTokens
+from entr_lab.real.packing import PackedTokens, assemble, pack
+from entr_lab.real.records import Rollout
 
 __all__ = ["Scorer", "TokenScores", "score_hidden"]
 
 _CHUNK_ELEMENTS: Final = 1 << 24
 """Logits held at a time: 64 MiB in float32."""
+_DENSE_MASK: Final = ("sdpa", "eager")
+"""Implementations of attention whose cost is the square of a row's length, whatever is packed into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +154,7 @@ class Scorer(nn.Module):
         head = model.get_output_embeddings()
         with torch.autocast(packed.targets.device.type, dtype=torch.bfloat16, enabled=self._mixed):
             body = model.base_model(input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False)
-        hidden = body.last_hidden_state[0, packed.predict_at]
+        hidden = body.last_hidden_state.flatten(0, 1)[packed.predict_at]
         return score_hidden(
             hidden.bfloat16() if self._mixed else hidden,
             head.weight,
@@ -159,6 +164,19 @@ class Scorer(nn.Module):
             chunk=self.chunk,
         )
 
+    def pack(self, rollouts: Sequence[Rollout]) -> PackedTokens:
+        """Lay rollouts out as the attention of this model wants them.
+
+        Raises:
+            DataError: see `packing.pack`.
+        """
+        return pack(rollouts, self._dense_mask)
+
+    @property
+    def _dense_mask(self) -> bool:
+        config = getattr(self.model, "config", None)
+        return getattr(config, "_attn_implementation", None) in _DENSE_MASK
+
     @property
     def _mixed(self) -> bool:
         return self.dtype is torch.bfloat16
@@ -167,22 +185,23 @@ class Scorer(nn.Module):
     def check(self, tolerance: float = 1e-3) -> None:
         """Prove on a canary that this way of scoring is the model's own.
 
-        Two short sequences are scored packed; the same log-probs are taken from the model's own logits, one sequence at
-        a time. The two differ where a model scales or caps its logits, or does not keep packed sequences apart.
+        Three short sequences are scored packed; the same log-probs are taken from the model's own logits, one sequence
+        at a time. The two differ where a model scales or caps its logits, or does not keep packed sequences apart.
 
         Raises:
             EngineError: they differ by more than `tolerance` nats.
         """
         model: Any = self.model
         weight = model.get_output_embeddings().weight
-        ids = (torch.arange(12, device=weight.device) * 7 + 3) % weight.shape[0]
-        rows = (ids[:5], ids[5:])
-        positions = torch.cat([torch.arange(len(row), device=weight.device) for row in rows])
-        places = torch.tensor([0, 1, 2, 3, 5, 6, 7, 8, 9, 10], device=weight.device)
-        packed = self(PackedTokens(ids[None], positions[None], places, ids[places + 1])).logp
+        ids = (np.arange(12) * 7 + 3) % weight.shape[0]
+        rows = (ids[:5], ids[5:9], ids[9:])
+        inputs, positions, starts = assemble(rows, self._dense_mask)
+        places = np.concatenate([start + np.arange(len(row) - 1) for start, row in zip(starts, rows, strict=True)])
+        targets = torch.from_numpy(np.concatenate([row[1:] for row in rows]))
+        packed = self(PackedTokens(inputs, positions, torch.from_numpy(places), targets).to(weight.device)).logp
         alone = []
-        for row in rows:
-            with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=self._mixed):
+        for row in (torch.from_numpy(row).to(weight.device) for row in rows):
+            with torch.autocast(weight.device.type, dtype=torch.bfloat16, enabled=self._mixed):
                 logits = model(input_ids=row[None], use_cache=False).logits[0, :-1].float() / self.temperature
             alone.append(logits.log_softmax(-1).gather(-1, row[1:, None])[:, 0])
         worst = float((packed - torch.cat(alone)).abs().max())

@@ -26,7 +26,7 @@ from entr_lab.real.config import ModelConfig, TrainerConfig
 from entr_lab.real.gradient import Gradient, StepTokens
 from entr_lab.real.metrics import summarise
 from entr_lab.real.optimizer_state import flatten, restore
-from entr_lab.real.packing import micro_batches, mini_batches, pack, packed_length
+from entr_lab.real.packing import micro_batches, mini_batches, packed_length
 from entr_lab.real.records import Rollout
 from entr_lab.real.scoring import Scorer
 from entr_lab.real.world import World, full_tensor, shard
@@ -177,7 +177,7 @@ class Trainer:
         scored: list[Any] = [None] * len(rollouts)
         (bins,) = micro_batches([packed_length(rollout) for rollout in rollouts], self.config.micro_batch_tokens)
         for sequences in bins:
-            logp = self.scorer(pack([rollouts[i] for i in sequences]).to(self.device)).logp
+            logp = self.scorer(self.scorer.pack([rollouts[i] for i in sequences]).to(self.device)).logp
             for index, piece in zip(sequences, columns.split(sequences, logp), strict=True):
                 scored[index] = piece.float().cpu().numpy()
         return scored

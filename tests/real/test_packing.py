@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entr_lab.errors import DataError
-from entr_lab.real.packing import micro_batches, mini_batches, pack, packed_length
+from entr_lab.real.packing import assemble, micro_batches, mini_batches, pack, packed_length
 
 from .fakes import toy_rollouts
 
@@ -39,6 +39,37 @@ def test_rollouts_without_prompt_or_trainable_tokens_are_refused():
         changed = type(rollout)(**{**{f: getattr(rollout, f) for f in rollout.__slots__}, name: empty})
         with pytest.raises(DataError, match="sample-0"):
             pack([changed])
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.booleans())
+def test_rows_hold_every_sequence_once(lengths, short_rows):
+    """Each sequence lies whole in one row, with positions from 0; padding is as little as a row's rest."""
+    sequences = [np.full(length, 1 + index) for index, length in enumerate(lengths)]
+    inputs, positions, starts = assemble(sequences, short_rows)
+
+    n_rows, width = inputs.shape
+    assert width == (max(lengths) if short_rows else sum(lengths))
+    for index, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        row, place = divmod(start, width)
+        assert (inputs[row, place : place + length] == 1 + index).all()
+        assert positions[row, place : place + length].tolist() == list(range(length))
+    padding = inputs == 0
+    assert padding.sum() == n_rows * width - sum(lengths)
+    # A new sequence starts at 0 wherever positions do not go on, so padding is never taken for a sequence's end.
+    assert int((positions == 0).sum()) == len(lengths) + int(padding.any(dim=1).sum())
+    assert n_rows <= len(lengths)
+
+
+def test_short_rows_predict_the_same_tokens():
+    """The layout changes places, not what is scored."""
+    rollouts = [r for group in toy_rollouts() for r in group]
+    one, short = pack(rollouts), pack(rollouts, short_rows=True)
+
+    assert len(short.input_ids) > 1
+    np.testing.assert_array_equal(one.targets, short.targets)
+    for field in ("input_ids", "position_ids"):
+        flat = [getattr(p, field).flatten()[p.predict_at] for p in (one, short)]
+        np.testing.assert_array_equal(*flat)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120), st.integers(1, 4))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entr_lab.errors import EngineError, RangeError
-from entr_lab.real.packing import pack
+from entr_lab.real.packing import pack, packed_length
 from entr_lab.real.scoring import Scorer, score_hidden
 
 from .fakes import ToyModel, toy_rollouts
@@ -140,3 +140,32 @@ def test_temperature_must_be_positive():
     """Greedy decoding has no density."""
     with pytest.raises(RangeError, match="temperature"):
         score_hidden(torch.zeros(1, 2), torch.zeros(3, 2), torch.tensor([0]), temperature=0.0)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_short_rows_of_a_real_architecture_score_like_one_row(attention):
+    """The layout that a dense mask wants gives the same scores, and packed neighbours stay unseen."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3Config(
+        vocab_size=12,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        initializer_range=0.3,
+        attn_implementation=attention,
+    )
+    scorer = Scorer(transformers.Qwen3ForCausalLM(config).float().eval())
+    rollouts = [rollout for group in toy_rollouts() for rollout in group]
+    rows = scorer.pack(rollouts)
+    assert rows.input_ids.shape[1] == max(packed_length(r) for r in rollouts)
+
+    together = scorer(rows)
+    one_row = scorer(pack(rollouts))
+    alone = torch.cat([scorer(pack([rollout])).logp for rollout in rollouts])
+
+    torch.testing.assert_close(together.logp, alone, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(one_row.logp, alone, atol=1e-5, rtol=1e-5)
+    scorer.check()

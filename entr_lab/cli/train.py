@@ -102,7 +102,8 @@ def _check_installed() -> None:
 
 def _run(screen: Console, config: RunConfig, folder: Path, *, resumed: bool) -> dict[str, Any]:
     from entr_lab.cli.train_view import TrainView
-    from entr_lab.real.run import Observers, prepare_model, run
+    from entr_lab.real.run import prepare_model, run
+    from entr_lab.real.run_records import Observers
     from entr_lab.traces.recording import trace_observer
 
     with TrainView(screen, config.trainer.batches) as view:
@@ -111,7 +112,7 @@ def _run(screen: Console, config: RunConfig, folder: Path, *, resumed: bool) -> 
         steps: list[Callable[[StepReport], None]] = [view.step]
         if config.log.traces:
             steps.append(trace_observer(config, folder / "trace", model, facts.vocabulary))
-        return run(config, folder, Observers(view.say, steps), resumed=resumed)
+        return run(config, folder, Observers(view.say, steps, [view.evaluation]), resumed=resumed)
 
 
 def _print_plan(screen: Console, config: RunConfig, as_json: bool) -> None:

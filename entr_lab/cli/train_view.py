@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from entr_lab.real.evaluation import Evaluation
     from entr_lab.real.step_report import StepReport
 
 __all__ = ["COLUMNS", "TrainView", "step_cells"]
@@ -50,7 +51,7 @@ class TrainView:
         self._began = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Show one line about the start."""
+        """Show one line with the time since the start."""
         line = f"[{time.monotonic() - self._began:6.1f} s] {text}"
         self._screen.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -72,6 +73,15 @@ class TrainView:
             self._live = Live(console=self._screen, auto_refresh=False)
             self._live.start()
         self._live.update(self._panel(), refresh=True)
+
+    def evaluation(self, evaluation: Evaluation) -> None:
+        """Show one evaluation."""
+        m = evaluation.metrics
+        failed = f", {evaluation.failed} failed" if evaluation.failed else ""
+        self.say(
+            f"evaluation after {evaluation.done} batches: reward {m['reward_mean']:.3f} ± "
+            f"{m['reward_standard_error']:.3f} s.e. over {evaluation.rollouts} held-out rollouts{failed}"
+        )
 
     def _print_line(self) -> None:
         widths = (9, 7, 17, 8, 8, 9, 10, 7)

@@ -19,7 +19,7 @@ from entr_lab.errors import EngineError, EntrLabError, check_range
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.generator import Generator
 from entr_lab.real.proof import Proof
-from entr_lab.real.records import Completion, SamplingSpec
+from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
 
 __all__ = ["GeneratorActor", "RemoteGenerator", "spawn_generators"]
@@ -59,6 +59,11 @@ class GeneratorActor:
     ) -> list[Completion]:
         """See `Generator.generate`."""
         answer: list[Completion] = await self._call("generate", prompt_ids, sampling, n, request_id)
+        return answer
+
+    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
+        """See `Generator.generate_many`."""
+        answer: list[Completion] = await self._call("generate_many", calls)
         return answer
 
     async def abort(self, request_id: str | None = None) -> int:
@@ -149,6 +154,11 @@ class RemoteGenerator:
     ) -> list[Completion]:
         """See `Generator.generate`."""
         answer: list[Completion] = await self._call("generate", prompt_ids, sampling, n, request_id)
+        return answer
+
+    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
+        """See `Generator.generate_many`."""
+        answer: list[Completion] = await self._call("generate_many", calls)
         return answer
 
     async def abort(self, request_id: str | None = None) -> int:

@@ -185,11 +185,14 @@ class TrainerConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Evaluation with the newest weights, outside training."""
+    """Evaluation with the newest weights, outside training: `evaluations.jsonl`."""
 
     every: int = Field(default=0, ge=0)
-    """Batches between evaluations; 0: none."""
+    """Batches between evaluations, with one more at the beginning and one at the end; 0: none."""
     rollouts: int = Field(default=128, ge=1)
+    """Held-out prompts, one rollout each, the same in every evaluation."""
+    path: str = ""
+    """File of held-out prompts, with the fields of `data`; empty: others of those that the environment generates."""
 
 
 class CheckpointConfig(Section):

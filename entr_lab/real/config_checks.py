@@ -59,6 +59,11 @@ def _check_rollouts(config: RunConfig) -> None:
             f"trainer.mini_batches = {trainer.mini_batches} exceeds rollout.batch_groups = {rollout.batch_groups}: "
             f"mini-batches are cut by whole groups; lower one or raise the other."
         )
+    if config.evaluation.every and config.data.path and not config.evaluation.path:
+        raise ConfigError(
+            "evaluation.every asks for held-out prompts, but data.path is one file for training; name another one in "
+            "evaluation.path."
+        )
     smallest = rollout.batch_groups // trainer.mini_batches * rollout.group_size
     if smallest < trainer.processes:
         raise ConfigError(

@@ -1,27 +1,32 @@
 """Forced staleness on a real engine: every part of a trajectory is sampled under the stored version it was planned for.
 
 Mode exact plans a first and a last version for each trajectory. It is cut into as many segments as there are versions,
-of ⌈max_tokens / versions⌉ sampled tokens; a `VersionGate` lets one version at a time into the engine, the lowest that
-is wanted first, and loads it when the calls before have ended. Each segment begins with its whole history as prompt, so
-the key-value cache is recomputed under the segment's own weights: staleness without a mixed cache. Ours.
+of ⌈max_tokens / versions⌉ sampled tokens. A `VersionGate` lets one version at a time into the engine, the lowest that
+is wanted first: it loads it, sends all that wait for it as one call, and turns to the next when they have ended. Each
+segment begins with its whole history as prompt, so the key-value cache is recomputed under the segment's own weights:
+staleness without a mixed cache. Ours.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from entr_lab.errors import EngineError
-from entr_lab.real.episode import SamplesTokens
 from entr_lab.real.ports import GeneratorPort
-from entr_lab.real.records import Completion, SamplingSpec
+from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 from entr_lab.real.version_shelf import VersionShelf
 
 __all__ = ["PlannedTrajectory", "VersionGate"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    call: SampleCall
+    answer: asyncio.Future[Completion]
 
 
 class VersionGate:
@@ -34,56 +39,82 @@ class VersionGate:
 
     def __init__(self, generator: GeneratorPort, shelf: VersionShelf) -> None:
         self._generator, self._shelf = generator, shelf
-        self._waiting: Counter[int] = Counter()
-        self._inside = 0
-        self._changed = asyncio.Condition()
+        self._waiting: dict[tuple[bool, int], list[_Waiter]] = {}
+        self._runner: asyncio.Task[None] | None = None
         self.current = -1
         """Version in the engine."""
         self.loads = 0
         """Times that another version was loaded."""
 
-    async def generate(
-        self,
-        version: int,
-        call: SamplesTokens,
-        prompt_ids: Sequence[int],
-        sampling: SamplingSpec,
-        request_id: str | None,
-    ) -> Completion:
-        """Sample one completion under `version`, as soon as its turn comes.
+    async def generate(self, version: int, call: SampleCall, *, urgent: bool = False) -> Completion:
+        """Sample one completion under `version`, as soon as its turn comes; `urgent` goes before all that is not.
 
         Raises:
             EngineError: see the generator; or a token is of another version.
+            ProtocolError: the version is not kept.
         """
-        await self._enter(version)
-        try:
-            (completion,) = await call.generate(prompt_ids, sampling, 1, request_id)
-        finally:
-            async with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
+        answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault((not urgent, version), []).append(_Waiter(call, answer))
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.create_task(self._run())
+        completion = await answer
         if (completion.weight_version != version).any():
             found = sorted(set(completion.weight_version.tolist()))
             raise EngineError(f"a segment planned for weights {version} has tokens of {found}; restart the generator.")
         return completion
 
-    async def _enter(self, version: int) -> None:
-        async with self._changed:
-            self._waiting[version] += 1
-            try:
-                await self._changed.wait_for(lambda: self._may_enter(version))
-                if self.current != version:
-                    with self._shelf.loading(version) as manifest:
-                        await self._generator.update_weights(manifest, clear_cache=True)
-                    self.current = version
-                    self.loads += 1
-                self._inside += 1
-            finally:
-                self._waiting -= Counter([version])
-                self._changed.notify_all()
+    async def close(self) -> None:
+        """Stop what runs here; callers must be gone."""
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
 
-    def _may_enter(self, version: int) -> bool:
-        return version == min(self._waiting) and (self.current == version or not self._inside)
+    async def _run(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(0)  # those that start together come together
+            place = min(self._waiting)
+            waiters: list[_Waiter] = []
+            try:
+                await self._load(place[1])
+                waiters = [waiter for waiter in self._waiting.pop(place) if not waiter.answer.done()]
+                await self._serve(waiters)
+            except Exception as error:
+                for waiter in waiters or self._waiting.pop(place, []):
+                    if not waiter.answer.done():
+                        waiter.answer.set_exception(error)
+
+    async def _load(self, version: int) -> None:
+        if self.current == version:
+            return
+        with self._shelf.loading(version) as manifest:
+            await self._generator.update_weights(manifest, clear_cache=True)
+        self.current = version
+        self.loads += 1
+
+    async def _serve(self, waiters: Sequence[_Waiter]) -> None:
+        """Give every waiter its completion; when all of them have gone away, stop waiting for the engine."""
+        if not waiters:
+            return
+        answers = asyncio.ensure_future(self._generator.generate_many([waiter.call for waiter in waiters]))
+        left = len(waiters)
+
+        def one_less(_: asyncio.Future[Completion]) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                answers.cancel()
+
+        for waiter in waiters:
+            waiter.answer.add_done_callback(one_less)
+        try:
+            await asyncio.wait([answers])
+        finally:
+            answers.cancel()
+        if answers.cancelled():
+            return
+        for waiter, completion in zip(waiters, answers.result(), strict=True):
+            if not waiter.answer.done():
+                waiter.answer.set_result(completion)
 
 
 class PlannedTrajectory:
@@ -91,28 +122,31 @@ class PlannedTrajectory:
 
     Args:
         gate: of the worker.
-        call: the worker's generator.
         first, last: planned versions.
         max_tokens: most tokens of the trajectory.
+        urgent: goes before what is not.
     """
 
-    def __init__(self, gate: VersionGate, call: SamplesTokens, first: int, last: int, max_tokens: int) -> None:
-        self._gate, self._call = gate, call
+    def __init__(self, gate: VersionGate, first: int, last: int, max_tokens: int, *, urgent: bool = False) -> None:
+        self._gate, self._urgent = gate, urgent
         self._first, self._steps = first, last - first
         self._segment = -(-max_tokens // (self._steps + 1))
         self._sampled = 0
+        self.request: str | None = None
+        """Name of the request that runs, to abort it by."""
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
     ) -> list[Completion]:
         """Sample one completion, in as many segments as it takes."""
+        self.request = request_id
         pieces: list[Completion] = []
         history, left = list(prompt_ids), sampling.max_tokens
         while True:
             place = min(self._sampled // self._segment, self._steps)
             room = left if place == self._steps else self._segment - self._sampled % self._segment
-            here = replace(sampling, max_tokens=min(left, room))
-            piece = await self._gate.generate(self._first + place, self._call, history, here, request_id)
+            call = SampleCall(tuple(history), replace(sampling, max_tokens=min(left, room)), request_id)
+            piece = await self._gate.generate(self._first + place, call, urgent=self._urgent)
             pieces.append(piece)
             history += piece.token_ids.tolist()
             self._sampled += len(piece.token_ids)

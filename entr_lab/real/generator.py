@@ -19,7 +19,7 @@ from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.engine_updates import EngineUpdates
 from entr_lab.real.processes import StartedProcesses
 from entr_lab.real.proof import Proof, prove
-from entr_lab.real.records import Completion, SamplingSpec
+from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 from entr_lab.real.trust import VersionTrust
 from entr_lab.real.weight_transfer import WeightManifest
 
@@ -100,6 +100,15 @@ class Generator:
             await self.trust.wait(completion.weight_version)
             self.tokens += len(completion.token_ids)
         return completions
+
+    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
+        """Sample one completion of each call; returns once all of them are there.
+
+        Raises:
+            EngineError: see `generate`; the first that fails.
+        """
+        answers = (self.generate(call.prompt_ids, call.sampling, 1, call.request_id) for call in calls)
+        return [completion for (completion,) in await asyncio.gather(*answers)]
 
     async def abort(self, request_id: str | None = None) -> int:
         """End one request, or all of them; their completions come back with what they have. Return how many."""

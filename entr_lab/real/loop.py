@@ -15,41 +15,23 @@ from typing import Any, Final
 
 from entr_lab.errors import EngineError
 from entr_lab.pipeline import Batch, Done, Mode, Outcome, Pipeline, Wait, spans_of
+from entr_lab.real.evaluation import Evaluations
+from entr_lab.real.loop_settings import LoopSettings
 from entr_lab.real.ports import GeneratorPort, StepResult, TrainerPort
 from entr_lab.real.prompt_feed import PromptFeed
+from entr_lab.real.reports import Broken, Evaluated, Failed, Finished, Gone, Joined, Loaded, Lost, Report
 from entr_lab.real.rollout_buffer import RolloutBuffer
-from entr_lab.real.station import Broken, Failed, Finished, Gone, Joined, Loaded, Lost, Play, Report, Station
+from entr_lab.real.station import Play, Station
 from entr_lab.real.step_report import StepMeter, StepReport
 from entr_lab.real.version_shelf import VersionShelf
 
-__all__ = ["Loop", "LoopSettings", "Saver"]
+__all__ = ["Loop", "Saver"]
 
 _MOST_FAILURES: Final = 32
 """Rollouts that may fail one after another before the run gives up."""
 
 Saver = Callable[[int], Awaitable[None]]
 """Called with the number of batches trained when a checkpoint is due; the trainer is at rest until it returns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopSettings:
-    """Numbers of the loop.
-
-    Args:
-        batches: stop once so many batches were trained, those before a resume included.
-        slots: rollouts that one generator plays at a time.
-        max_tokens: most tokens of a rollout.
-        clear_cache: recompute the key-value cache at a weight update.
-        probe_every: batches between two attributions; 0 for none.
-        save_every: batches between two checkpoints; 0 for one at the end.
-    """
-
-    batches: int
-    slots: int
-    max_tokens: int
-    clear_cache: bool = False
-    probe_every: int = 0
-    save_every: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +58,7 @@ class Loop:
         done: batches trained before.
         on_step: called after every batch.
         save: writes a checkpoint.
+        evaluations: when and on what to evaluate; None for never.
         clock: seconds.
     """
 
@@ -92,6 +75,7 @@ class Loop:
         done: int = 0,
         on_step: Callable[[StepReport], None] = lambda report: None,
         save: Saver | None = None,
+        evaluations: Evaluations | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pipeline, self.buffer, self.trainer, self.feed = pipeline, buffer, trainer, feed
@@ -112,6 +96,7 @@ class Loop:
             )
             for name, generator in generators.items()
         }
+        self._evaluations = evaluations or Evaluations()
         self._trainer_task: asyncio.Task[None] | None = None
         self._releases: set[asyncio.Task[None]] = set()
         self._failures = 0
@@ -128,6 +113,7 @@ class Loop:
         """
         try:
             self.shelf.put(await self.trainer.publish())
+            self._evaluations.consider(self.done, last=False)
             for station in self._stations.values():
                 station.bring_up()
             while not self._advance():
@@ -174,10 +160,13 @@ class Loop:
             case Lost():
                 self.meter.lost += 1
                 pipeline.lose(report.worker, now)
+                self._evaluations.lost(report.worker)
                 self._stations[report.worker].bring_up(revive=True)
             case Gone():
                 if not any(station.present or station.coming for station in self._stations.values()):
                     raise EngineError(f"no generator is left: {report.error}") from report.error
+            case Evaluated():
+                self._evaluations.settle(report)
             case Broken():
                 raise report.error
             case _Trained():
@@ -216,6 +205,7 @@ class Loop:
         self.done = batch.step + 1
         self._let_go()
         self._on_step(self.meter.report(batch, rollouts, result, now))
+        self._evaluations.consider(self.done, last=self.done == self.settings.batches)
         if self._save is not None and (self.done == self.settings.batches or self._due(self.settings.save_every)):
             self._trainer_task = asyncio.create_task(self._work(self._checkpoint))
 
@@ -233,7 +223,7 @@ class Loop:
 
     def _advance(self) -> bool:
         """Start all that may start; return whether the run is over."""
-        if self.done >= self.settings.batches and self._trainer_task is None:
+        if self.done >= self.settings.batches and self._trainer_task is None and self._evaluations.idle:
             return True
         self._feed()
         over = self._advance_trainer()
@@ -244,7 +234,7 @@ class Loop:
                 self.meter.enter(station.name, "starting", self._clock())
         for trajectory in self.pipeline.drain_aborts():
             self._stations[trajectory.worker].stop(trajectory.ticket)
-        return over
+        return over and self._evaluations.idle
 
     def _advance_trainer(self) -> bool:
         if self._trainer_task is not None or self.done >= self.settings.batches:
@@ -266,6 +256,7 @@ class Loop:
             station.update(plan.version)
             self.meter.enter(station.name, "loads", now)
             return
+        self._evaluations.advance(station)
         answer = pipeline.dispatch(station.name, self.settings.slots - station.active, now)
         if isinstance(answer, list):
             for trajectory in answer:

@@ -15,11 +15,14 @@ from entr_lab.real.environments.base import Codec
 from entr_lab.real.environments.datasets import SampleStream, open_samples
 from entr_lab.real.environments.registry import environment_factory
 from entr_lab.real.episode import SamplesTokens, play
+from entr_lab.real.evaluation import Evaluation, Evaluations
 from entr_lab.real.records import Rollout, SamplingSpec
 from entr_lab.real.station import Play
 
-__all__ = ["ModelFacts", "engine_settings", "find_model", "make_play", "read_facts"]
+__all__ = ["ModelFacts", "engine_settings", "find_model", "make_evaluations", "make_play", "read_facts"]
 
+_HELD_OUT: Final = 1 << 40
+"""Number of the first generated sample that no training run gets to."""
 _LONGEST_PROMPT: Final = 4096
 """Tokens of a prompt that an engine makes room for, where the model has room for them."""
 
@@ -87,11 +90,27 @@ def engine_settings(config: RunConfig, model: str, facts: ModelFacts, place: int
     )
 
 
+def make_evaluations(config: RunConfig, codec: Codec, tell: Callable[[Evaluation], None]) -> Evaluations:
+    """Return when to evaluate and on what.
+
+    Raises:
+        ConfigError, DataError: see `make_play`.
+    """
+    if not config.evaluation.every:
+        return Evaluations()
+    path = config.evaluation.path
+    held_out = config.model_copy(update={"data": config.data.model_copy(update={"path": path, "shuffle": False})})
+    play_one, _ = make_play(held_out, codec)
+    first = 0 if path else _HELD_OUT
+    return Evaluations(config.evaluation.every, play_one, range(first, first + config.evaluation.rollouts), tell)
+
+
 def make_play(config: RunConfig, codec: Codec) -> tuple[Play, SampleStream]:
     """Return how one trajectory is played, and the stream of samples.
 
     Raises:
         ConfigError: environment, options or data do not fit.
+        DataError: a row of the data cannot be used.
     """
     make = environment_factory(config.environment, codec, config.seed)
     samples = open_samples(config.data, config.environment, config.seed)

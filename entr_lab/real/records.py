@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from entr_lab.errors import ConfigError, check_range
 
-__all__ = ["Completion", "Rollout", "SamplingSpec"]
+__all__ = ["Completion", "Rollout", "SampleCall", "SamplingSpec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,21 @@ class SamplingSpec:
             raise ConfigError(
                 f"stop_token_ids must be vocabulary ids, got {self.stop_token_ids}; give ids of the tokenizer."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCall:
+    """One of several completions that are asked for at once.
+
+    Args:
+        prompt_ids: token ids.
+        sampling: how.
+        request_id: to abort it by.
+    """
+
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingSpec
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,34 +13,18 @@ from entr_lab.real.actors import RemoteGenerator, spawn_generators
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config import RunConfig
 from entr_lab.real.environments.vocabulary import load_codec
-from entr_lab.real.loop import Loop, LoopSettings
-from entr_lab.real.parts import ModelFacts, engine_settings, find_model, make_play, read_facts
+from entr_lab.real.loop import Loop
+from entr_lab.real.loop_settings import LoopSettings
+from entr_lab.real.parts import ModelFacts, engine_settings, find_model, make_evaluations, make_play, read_facts
 from entr_lab.real.prompt_feed import PromptFeed
-from entr_lab.real.run_folder import MetricsFile
+from entr_lab.real.run_records import Observers, RunRecords
 from entr_lab.real.saving import RunSaver, RunState, begin, resume
 from entr_lab.real.self_check import CHECK_SAMPLING
-from entr_lab.real.step_report import StepReport
-from entr_lab.real.trackers import Trackers
 from entr_lab.real.trainer_actor import RemoteTrainer, spawn_trainer
 
-__all__ = ["Observers", "check_supported", "prepare_model", "run"]
+__all__ = ["check_supported", "prepare_model", "run"]
 
 _CHECKED_PROMPTS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Observers:
-    """Who is told what.
-
-    Args:
-        say: one line about the progress of the start.
-        step: each batch.
-        model: (steps done, steps in all) of the tiny model's warm start.
-    """
-
-    say: Callable[[str], None] = lambda text: None
-    step: Sequence[Callable[[StepReport], None]] = field(default_factory=tuple)
-    model: Callable[[int, int], None] | None = None
 
 
 def check_supported(config: RunConfig) -> None:
@@ -60,8 +43,6 @@ def check_supported(config: RunConfig) -> None:
             f"cluster.nodes = {config.cluster.nodes}: weights travel through the shared memory of one machine; set it "
             f"to 1."
         )
-    if config.evaluation.every:
-        raise ConfigError("evaluation.every: the train command does not evaluate while it trains; set it to 0.")
 
 
 def prepare_model(config: RunConfig, progress: Callable[[int, int], None] | None = None) -> tuple[str, ModelFacts]:
@@ -111,8 +92,7 @@ async def _train(
     play, samples = make_play(config, codec)
     trainer = spawn_trainer(config, model, facts.vocabulary)
     generators = _spawn(config, model, facts)
-    metrics = MetricsFile(folder / "metrics.jsonl", state.done)
-    trackers = Trackers(config, folder, state.done)
+    records = RunRecords(config, folder, state.done, observers)
     try:
         observers.say(f"starting the trainer and {len(generators)} engine(s) on {model}")
         await asyncio.gather(trainer.ready(state.trainer), *(generator.ready() for generator in generators.values()))
@@ -120,13 +100,6 @@ async def _train(
         for generator in generators.values():
             await _rehearse(trainer, generator)
         feed = PromptFeed(samples, state.cursor)
-
-        def on_step(report: StepReport) -> None:
-            metrics.write(report.step, report.train.version, report.metrics)
-            trackers.write(report.step, report.metrics)
-            for observer in observers.step:
-                observer(report)
-
         loop = Loop(
             state.pipeline,
             state.buffer,
@@ -136,8 +109,9 @@ async def _train(
             feed,
             _settings(config),
             done=state.done,
-            on_step=on_step,
+            on_step=records.step,
             save=RunSaver(folder, state, trainer, feed, config.checkpoint.keep),
+            evaluations=make_evaluations(config, codec, records.evaluation),
         )
         observers.say(f"training from batch {state.done}; {time.monotonic() - began:.1f} s after the start")
         await loop.run()
@@ -146,8 +120,7 @@ async def _train(
         # Processes first: a full disk must not leave them behind.
         stops = [trainer.shutdown(), *(generator.shutdown() for generator in generators.values())]
         await asyncio.gather(*stops, return_exceptions=True)
-        metrics.close()
-        trackers.close()
+        records.close()
         state.events.sync()
 
 

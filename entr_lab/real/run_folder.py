@@ -1,6 +1,6 @@
 """The files of one run, and how they go on after a crash: everything in them up to the checkpoint, nothing after it.
 
-    RUN/config.toml  events.jsonl  metrics.jsonl  checkpoints/  trace/  tensorboard/
+    RUN/config.toml  events.jsonl  metrics.jsonl  evaluations.jsonl  checkpoints/  trace/  tensorboard/
 
 The event log is one log through all resumes: it is cut back to the length that the checkpoint noted and continued.
 Ours.
@@ -99,7 +99,7 @@ class EventFile:
 
 
 class MetricsFile:
-    """One JSON object a line, one line a batch; NaN and infinities become null.
+    """One JSON object a line, each with its step; NaN and infinities become null.
 
     Args:
         path: of the file.
@@ -116,14 +116,14 @@ class MetricsFile:
             self._file = path.open("wb")
             self._file.write(kept)
 
-    def write(self, step: int, version: int, metrics: Mapping[str, float]) -> None:
-        """Append one batch.
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append the numbers of one batch, or of an evaluation after `step` batches.
 
         Raises:
             EngineError: the disk is full or gone.
         """
         plain = {name: _finite(value) for name, value in metrics.items()}
-        line = json.dumps({"step": step, "version": version, **plain}, allow_nan=False)
+        line = json.dumps({"step": step, **plain}, allow_nan=False)
         with _one_sentence(self._path):
             self._file.write(line.encode() + b"\n")
             self._file.flush()

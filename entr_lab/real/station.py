@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from entr_lab.errors import EngineError
@@ -18,9 +17,10 @@ from entr_lab.real.episode import SamplesTokens
 from entr_lab.real.forced_lag import PlannedTrajectory, VersionGate
 from entr_lab.real.ports import GeneratorPort
 from entr_lab.real.records import Completion, Rollout, SamplingSpec
+from entr_lab.real.reports import Broken, Evaluated, Failed, Finished, Gone, Joined, Loaded, Lost, Report
 from entr_lab.real.version_shelf import VersionShelf
 
-__all__ = ["Broken", "Failed", "Finished", "Gone", "Joined", "Loaded", "Lost", "Play", "Report", "Station"]
+__all__ = ["Play", "Station"]
 
 _FAREWELL: Final = 1.0
 """Seconds after a failed update until a dying actor has left, so that it is not taken for healthy."""
@@ -29,78 +29,21 @@ Play = Callable[[SamplesTokens, int, str], Awaitable[Rollout]]
 """Plays sample number `int` on a generator; the text is the stem of the requests' names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A rollout is there, its reward too."""
-
-    worker: str
-    trajectory: Trajectory
-    rollout: Rollout
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A rollout came to nothing; its generator is well."""
-
-    worker: str
-    ticket: int
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The generator samples under `version` from now on."""
-
-    worker: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The generator is there, with weights `version`."""
-
-    worker: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The generator is dead, and all that it was playing."""
-
-    worker: str
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A dead generator did not come back."""
-
-    worker: str
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Something failed that the run cannot go on without."""
-
-    error: Exception
-
-
-Report = Finished | Failed | Loaded | Joined | Lost | Gone | Broken
-
-
 class _Call:
     """Remembers the name of the request that runs, to abort it by."""
 
     def __init__(self, generator: SamplesTokens) -> None:
         self._generator = generator
-        self.name: str | None = None
+        self.request: str | None = None
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
     ) -> list[Completion]:
-        self.name = request_id
+        self.request = request_id
         return await self._generator.generate(prompt_ids, sampling, n, request_id)
+
+
+_Source = _Call | PlannedTrajectory
 
 
 class Station:
@@ -140,7 +83,7 @@ class Station:
         self._play, self._shelf, self._report = play, shelf, report
         self._clear_cache, self._forced, self._max_tokens = clear_cache, forced, max_tokens
         self._gate = VersionGate(generator, shelf)
-        self._episodes: dict[int, tuple[asyncio.Task[None], _Call]] = {}
+        self._episodes: dict[int, tuple[asyncio.Task[None], _Source]] = {}
         self._others: set[asyncio.Task[Any]] = set()
         self._loaded = asyncio.Condition()
 
@@ -166,24 +109,33 @@ class Station:
 
     def start(self, trajectory: Trajectory, sample: int) -> None:
         """Play a rollout and report `Finished` or `Failed`."""
-        call = _Call(self.generator)
-        task = asyncio.create_task(self._episode(trajectory, sample, call))
-        self._episodes[trajectory.ticket] = (task, call)
+        source = self._source(trajectory.version, trajectory.last_version)
+        task = asyncio.create_task(self._episode(trajectory, sample, source))
+        self._episodes[trajectory.ticket] = (task, source)
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether what starts now is sampled under the newest weights."""
+        return self._forced or self.version == self._shelf.newest.version
+
+    def evaluate(self, play: Play, numbers: Sequence[int]) -> None:
+        """Play held-out samples beside the others and report `Evaluated`."""
+        self._begin(self._evaluate, play, numbers)
 
     def stop(self, ticket: int) -> None:
         """Stop a rollout that is no longer wanted; nothing is reported of it."""
         if ticket in self._episodes:
-            task, call = self._episodes.pop(ticket)
+            task, source = self._episodes.pop(ticket)
             task.cancel()
-            if call.name is not None and self.present:
-                self._begin(self._abort, call.name)
+            if source.request is not None and self.present:
+                self._begin(self._abort, source.request)
 
     async def close(self) -> None:
         """Stop everything that runs here; the generator itself stays."""
         tasks = [task for task, _ in self._episodes.values()] + list(self._others)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._gate.close(), return_exceptions=True)
         self._episodes.clear()
 
     def _begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
@@ -207,6 +159,7 @@ class Station:
             return
         finally:
             self.coming = False
+        await self._gate.close()
         self._gate = VersionGate(self.generator, self._shelf)
         self._gate.current = manifest.version
         self.present, self.busy = True, False
@@ -231,8 +184,8 @@ class Station:
             self.version = version
             self._loaded.notify_all()
 
-    async def _episode(self, trajectory: Trajectory, sample: int, call: _Call) -> None:
-        ticket, source = trajectory.ticket, self._source(trajectory, call)
+    async def _episode(self, trajectory: Trajectory, sample: int, source: _Source) -> None:
+        ticket = trajectory.ticket
         try:
             rollout = await self._play(source, sample, f"t{ticket}")
             if not self._forced:
@@ -246,10 +199,23 @@ class Station:
         self._episodes.pop(ticket, None)
         self._report(Finished(self.name, trajectory, rollout))
 
-    def _source(self, trajectory: Trajectory, call: _Call) -> SamplesTokens:
+    async def _evaluate(self, play: Play, numbers: Sequence[int]) -> None:
+        version = self._shelf.newest.version
+        with self._shelf.loading(version):
+            calls = (play(self._source(version, version, True), number, f"e{version}-{number}") for number in numbers)
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        rollouts = [answer for answer in answers if isinstance(answer, Rollout)]
+        report = Evaluated(self.name, rollouts, len(answers) - len(rollouts))
+        error = next((answer for answer in answers if isinstance(answer, Exception)), None)
+        if error is None:
+            self._report(report)
+        else:
+            await self._judge(error, report)
+
+    def _source(self, first: int, last: int, urgent: bool = False) -> _Source:
         if not self._forced:
-            return call
-        return PlannedTrajectory(self._gate, call, trajectory.version, trajectory.last_version, self._max_tokens)
+            return _Call(self.generator)
+        return PlannedTrajectory(self._gate, first, last, self._max_tokens, urgent=urgent)
 
     async def _judge(self, error: Exception, otherwise: Report) -> None:
         """Report a dead generator once, and anything else as what it is."""

@@ -59,7 +59,7 @@ def test_options_beat_the_file_and_settings_beat_the_defaults(tmp_path: Path) ->
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     assert "did you mean" in refused("--dry-run", "--set", "trainer.batchs=3", kind=UnknownNameError)
     assert "trainer.processes = 2" in refused("--set", "trainer.processes=2")
-    assert "evaluation.every" in refused("--set", "evaluation.every=2")
+    assert "evaluation.path" in refused("--set", "evaluation.every=2", "--set", "data.path='x.jsonl'")
     assert "holds no run" in refused("--resume", str(tmp_path))
     assert "only --batches goes with it" in refused("--resume", str(tmp_path), "--method", "entr")
     assert "only --batches goes with it" in refused("--resume", str(tmp_path), "--set", "seed=1")

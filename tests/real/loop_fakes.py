@@ -12,10 +12,11 @@ import torch
 from entr_lab.errors import EngineError
 from entr_lab.pipeline import Batch, Event, Pipeline, PipelineConfig
 from entr_lab.real.environments.base import Sample
-from entr_lab.real.loop import Loop, LoopSettings
+from entr_lab.real.loop import Loop
+from entr_lab.real.loop_settings import LoopSettings
 from entr_lab.real.ports import StepResult, TrainerState
 from entr_lab.real.prompt_feed import PromptFeed
-from entr_lab.real.records import Completion, Rollout, SamplingSpec
+from entr_lab.real.records import Completion, Rollout, SampleCall, SamplingSpec
 from entr_lab.real.rollout_buffer import RolloutBuffer
 from entr_lab.real.trainer import TrainStep
 from entr_lab.real.weight_transfer import WeightManifest
@@ -35,6 +36,7 @@ class PaperGenerator:
         self.version = -1
         self.dead = False
         self.loads: list[int] = []
+        self.batches: list[int] = []
         self.aborted: list[str] = []
         self.revived = 0
         self.refuse: Exception | None = None
@@ -58,6 +60,11 @@ class PaperGenerator:
         reason = "length" if len(versions) == sampling.max_tokens else "stop"
         ids = np.arange(len(versions), dtype=np.int32)
         return [Completion(ids, -column, column, column, np.array(versions, dtype=np.int64), reason)]
+
+    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
+        self.batches.append(len(calls))
+        answers = (self.generate(call.prompt_ids, call.sampling, 1, call.request_id) for call in calls)
+        return [completion for (completion,) in await asyncio.gather(*answers)]
 
     async def update_weights(self, manifest: WeightManifest, clear_cache: bool) -> None:
         await asyncio.sleep(self.pace)

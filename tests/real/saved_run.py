@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from entr_lab.real.config_io import load_config
-from entr_lab.real.loop import Loop, LoopSettings
+from entr_lab.real.loop import Loop
+from entr_lab.real.loop_settings import LoopSettings
 from entr_lab.real.prompt_feed import PromptFeed
 from entr_lab.real.run_folder import MetricsFile, new_run, open_run
 from entr_lab.real.saving import RunSaver, begin, resume

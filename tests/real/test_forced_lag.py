@@ -10,7 +10,7 @@ import pytest
 from entr_lab.errors import EngineError, ProtocolError
 from entr_lab.pipeline import Admission, PipelineConfig
 from entr_lab.real.forced_lag import PlannedTrajectory, VersionGate
-from entr_lab.real.records import SamplingSpec
+from entr_lab.real.records import SampleCall, SamplingSpec
 from entr_lab.real.version_shelf import VersionShelf
 from entr_lab.real.weight_transfer import WeightManifest
 
@@ -51,7 +51,7 @@ def test_segments(first: int, last: int, tokens: int, expected: list[int]) -> No
     """⌈tokens / versions⌉ tokens a version; each segment's prompt is the whole history."""
     generator = Steady()
     gate = VersionGate(generator, shelf_of(*range(6)))
-    planned = PlannedTrajectory(gate, generator, first, last, tokens)
+    planned = PlannedTrajectory(gate, first, last, tokens)
     (done,) = asyncio.run(planned.generate([7, 8], SamplingSpec(max_tokens=tokens), 1, "t0"))
     assert done.weight_version.tolist() == expected
     assert done.token_ids.tolist() == list(range(2, 2 + tokens))
@@ -60,7 +60,7 @@ def test_segments(first: int, last: int, tokens: int, expected: list[int]) -> No
 
 def test_a_plan_goes_on_through_turns() -> None:
     generator = Steady()
-    planned = PlannedTrajectory(VersionGate(generator, shelf_of(0, 1)), generator, 0, 1, 8)
+    planned = PlannedTrajectory(VersionGate(generator, shelf_of(0, 1)), 0, 1, 8)
 
     async def turns() -> list[int]:
         first = await planned.generate([1], SamplingSpec(max_tokens=3))
@@ -75,7 +75,7 @@ def test_the_lowest_version_goes_first_and_weights_never_change_under_a_call() -
     gate = VersionGate(generator, shelf_of(*range(5)))
 
     async def many() -> list[list[int]]:
-        plans = [PlannedTrajectory(gate, generator, v, v + 1, 4) for v in (3, 0, 2, 0, 3)]
+        plans = [PlannedTrajectory(gate, v, v + 1, 4) for v in (3, 0, 2, 0, 3)]
         answers = await asyncio.gather(*(plan.generate([1], SamplingSpec(max_tokens=4)) for plan in plans))
         return [answer[0].weight_version.tolist() for answer in answers]
 
@@ -89,14 +89,14 @@ def test_a_cancelled_call_does_not_hold_the_gate() -> None:
     gate = VersionGate(generator, shelf_of(0, 1))
 
     async def scenario() -> int:
-        stuck = asyncio.create_task(gate.generate(0, generator, [1], SamplingSpec(max_tokens=100_000), None))
+        stuck = asyncio.create_task(gate.generate(0, SampleCall((1,), SamplingSpec(max_tokens=100_000))))
         await asyncio.sleep(0.01)
-        waiting = asyncio.create_task(gate.generate(0, generator, [1], SamplingSpec(max_tokens=100_000), None))
+        waiting = asyncio.create_task(gate.generate(0, SampleCall((1,), SamplingSpec(max_tokens=100_000))))
         await asyncio.sleep(0)
         for task in (stuck, waiting):
             task.cancel()
         await asyncio.gather(stuck, waiting, return_exceptions=True)
-        done = await asyncio.wait_for(gate.generate(1, generator, [1], SamplingSpec(max_tokens=2), None), 5)
+        done = await asyncio.wait_for(gate.generate(1, SampleCall((1,), SamplingSpec(max_tokens=2))), 5)
         return int(done.weight_version[0])
 
     assert asyncio.run(scenario()) == 1
@@ -107,7 +107,7 @@ def test_tokens_of_another_version_are_refused() -> None:
 
     async def scenario() -> None:
         gate = VersionGate(generator, shelf_of(0, 1))
-        call = asyncio.create_task(gate.generate(0, generator, [1], SamplingSpec(max_tokens=2000), None))
+        call = asyncio.create_task(gate.generate(0, SampleCall((1,), SamplingSpec(max_tokens=2000))))
         while gate.current != 0:
             await asyncio.sleep(0)
         for _ in range(50):  # turns of the event loop, not time: some of the 2,000 tokens are sampled by then
@@ -123,7 +123,52 @@ def test_a_version_that_is_not_kept_is_named() -> None:
     generator = Steady()
     gate = VersionGate(generator, shelf_of(4, 5))
     with pytest.raises(ProtocolError, match=r"weights 2 are not kept any more; kept are \[4, 5\]"):
-        asyncio.run(gate.generate(2, generator, [1], SamplingSpec(), None))
+        asyncio.run(gate.generate(2, SampleCall((1,), SamplingSpec())))
+
+
+def test_those_that_wait_for_one_version_go_as_one_call() -> None:
+    """A message a version, not one a segment."""
+    generator = Steady()
+    gate = VersionGate(generator, shelf_of(*range(4)))
+
+    async def many() -> None:
+        plans = [PlannedTrajectory(gate, 0, 3, 8) for _ in range(50)]
+        await asyncio.gather(*(plan.generate([1], SamplingSpec(max_tokens=8)) for plan in plans))
+
+    asyncio.run(many())
+    assert generator.batches == [50] * 4
+    assert gate.loads == 4
+
+
+def test_the_urgent_go_first() -> None:
+    generator = Steady()
+    gate = VersionGate(generator, shelf_of(*range(4)))
+
+    async def both() -> None:
+        slow = [gate.generate(v, SampleCall((1,), SamplingSpec(max_tokens=2))) for v in (0, 1)]
+        await asyncio.gather(*slow, gate.generate(3, SampleCall((1,), SamplingSpec(max_tokens=2)), urgent=True))
+
+    asyncio.run(both())
+    assert generator.loads == [3, 0, 1]
+
+
+def test_an_error_reaches_all_that_went_together_and_nobody_else() -> None:
+    class Fails(Steady):
+        async def generate_many(self, calls):  # type: ignore[no-untyped-def]
+            if self.version == 0:
+                raise EngineError("refused")
+            return await super().generate_many(calls)
+
+    gate = VersionGate(Fails(), shelf_of(0, 1))
+
+    async def three() -> list[object]:
+        calls = (gate.generate(v, SampleCall((1,), SamplingSpec(max_tokens=2))) for v in (0, 0, 1))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, second, third = asyncio.run(three())
+    assert isinstance(first, EngineError)
+    assert isinstance(second, EngineError)
+    assert third.weight_version.tolist() == [1, 1]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("inter", "intra"), [(0, 0), (2, 0), (0, 2), (3, 2)])

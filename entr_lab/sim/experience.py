@@ -64,17 +64,21 @@ class Experience:
         grouped = reward.reshape(runs, -1, group_size)
         equal = (grouped == grouped[..., :1]).all(-1).repeat(group_size, axis=-1)
         order = torch.from_numpy(equal.argsort(-1, kind="stable"))
-        pick = (torch.arange(runs)[:, None], order)
+        place = (order + torch.arange(0, runs * count, count)[:, None]).flatten()
+
+        def pick(column: Tensor) -> Tensor:
+            return column.reshape(runs * count, -1).index_select(0, place).view(runs, -1)
+
         errors = torch.from_numpy(error).repeat(runs // len(error), 1, 1)
         logp_mu = recorded_logp(rollouts.logp, errors)
-        version = torch.from_numpy(versions).expand(count, horizon)
+        version = torch.from_numpy(versions).expand(runs, count, horizon)
         return cls(
-            tokens=rollouts.tokens[pick].flatten(1),
-            rows=rollouts.rows[pick].flatten(1, 2),
-            logp_mu=logp_mu[pick].flatten(1),
-            entropy_mu=rollouts.entropy[pick].flatten(1),
-            weight_version=version[order].flatten(1),
-            reward=torch.from_numpy(reward)[pick],
+            tokens=pick(rollouts.tokens),
+            rows=pick(rollouts.rows).view(runs, count * horizon, -1),
+            logp_mu=pick(logp_mu),
+            entropy_mu=pick(rollouts.entropy),
+            weight_version=pick(version),
+            reward=pick(torch.from_numpy(reward)),
             group=order // group_size,
             sequence=order,
         )
@@ -91,9 +95,13 @@ class Experience:
             logp_pi=logp_pi,
             logp_mu=self.logp_mu,
             entropy_mu=self.entropy_mu,
-            advantage=value.repeat_interleave(horizon, -1),
-            sequence=self.sequence.repeat_interleave(horizon, -1),
-            group=self.group.repeat_interleave(horizon, -1),
+            advantage=_repeat(value, horizon),
+            sequence=_repeat(self.sequence, horizon),
+            group=_repeat(self.group, horizon),
             weight_version=self.weight_version,
             target_version=target_version,
         )
+
+
+def _repeat(values: Tensor, times: int) -> Tensor:
+    return values[..., None].expand(*values.shape, times).flatten(-2)

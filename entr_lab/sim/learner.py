@@ -79,8 +79,10 @@ class TokenPass(NamedTuple):
 
     repeats: Repeats
     kept: Activations
-    policy: Tensor
-    """`[U, V]` π."""
+    mass: Tensor
+    """`[U, V]` π times the normaliser."""
+    normaliser: Tensor
+    """`[U]` sum of the mass."""
     logp: Tensor
     """`[N]` log π of the sampled tokens."""
 
@@ -90,9 +92,9 @@ def token_pass(folded: Folded, repeats: Repeats, tokens: Tensor) -> TokenPass:
     kept = forward(folded, repeats.rows)
     mass = kept.shifted.exp()
     normaliser = mass.sum(-1)
-    logp_all = kept.shifted - normaliser.log()[:, None]
-    chosen = repeats.place * logp_all.shape[-1] + tokens
-    return TokenPass(repeats, kept, mass.div_(normaliser[:, None]), logp_all.view(-1)[chosen])
+    chosen = torch.add(tokens, repeats.place, alpha=mass.shape[-1])
+    logp = kept.shifted.view(-1).take(chosen) - normaliser.log().take(repeats.place)
+    return TokenPass(repeats, kept, mass, normaliser, logp)
 
 
 def policy_gradient(folded: Folded, tokens: Tensor, passed: TokenPass, d_logp: Tensor, out: Folded) -> None:
@@ -102,8 +104,9 @@ def policy_gradient(folded: Folded, tokens: Tensor, passed: TokenPass, d_logp: T
     """
     count = len(d_logp)
     distinct = int(passed.repeats.seen[count - 1]) if count else 0
-    place, size = passed.repeats.place[:count], passed.policy.shape[-1]
+    place, size = passed.repeats.place[:count], passed.mass.shape[-1]
     drawn = torch.zeros(distinct, size, dtype=d_logp.dtype)
-    drawn.view(-1).index_add_(0, place * size + tokens[:count], d_logp)
-    d_logits = torch.addcmul(drawn, passed.policy[:distinct], drawn.sum(-1, keepdim=True), value=-1)
+    drawn.view(-1).scatter_add_(0, torch.add(tokens[:count], place, alpha=size), d_logp)
+    share = drawn.sum(-1).div_(passed.normaliser[:distinct])
+    d_logits = drawn.addcmul_(passed.mass[:distinct], share[:, None], value=-1)
     backward(folded, passed.repeats.rows[:distinct], passed.kept.head(distinct), d_logits, out)

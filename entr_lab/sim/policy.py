@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from entr_lab.errors import check_range
 from entr_lab.sim.streams import Purpose, stream
@@ -170,11 +169,10 @@ def unfold_gradient(shape: PolicyShape, weights: Weights, gradient: Folded, out:
 def forward(folded: Folded, rows: Tensor) -> Activations:
     """Run one policy (blocks without leading axis) on `rows` `[N, features]`, indices into its table."""
     count, features = rows.shape
-    first = embedding_bag(rows.flatten(), folded.table, torch.arange(0, count * features, features), mode="sum")
-    second = torch.addmm(folded.b2, first.relu_(), folded.w2).relu_()
+    first = torch.embedding_bag(folded.table, rows.flatten(), torch.arange(0, count * features, features))[0].relu_()
+    second = torch.addmm(folded.b2, first, folded.w2).relu_()
     logits = torch.addmm(folded.b3, second, folded.w3)
-    logits -= logits.amax(-1, keepdim=True)
-    return Activations(first, second, logits)
+    return Activations(first, second, logits.sub_(logits.amax(-1, keepdim=True)))
 
 
 def backward(folded: Folded, rows: Tensor, kept: Activations, d_logits: Tensor, out: Folded) -> None:
@@ -189,10 +187,27 @@ def backward(folded: Folded, rows: Tensor, kept: Activations, d_logits: Tensor, 
     """
     torch.mm(kept.second.T, d_logits, out=out.w3)
     torch.sum(d_logits, 0, keepdim=True, out=out.b3)
-    d_second = torch.ops.aten.threshold_backward(torch.mm(d_logits, folded.w3.T), kept.second, 0)
+    d_second = _through_relu(torch.mm(d_logits, folded.w3.T), kept.second)
     torch.mm(kept.first.T, d_second, out=out.w2)
     torch.sum(d_second, 0, keepdim=True, out=out.b2)
-    d_first = torch.ops.aten.threshold_backward(torch.mm(d_second, folded.w2.T), kept.first, 0)
-    out.table.zero_()
-    for column in rows.unbind(-1):
-        out.table.index_add_(0, column, d_first)
+    d_first = _through_relu(torch.mm(d_second, folded.w2.T), kept.first)
+    out.table.copy_(_sum_by_row(rows, d_first, len(out.table)))
+
+
+def _through_relu(gradient: Tensor, activation: Tensor) -> Tensor:
+    torch.ops.aten.threshold_backward.grad_input(gradient, activation, 0, grad_input=gradient)
+    return gradient
+
+
+def _sum_by_row(rows: Tensor, values: Tensor, size: int) -> Tensor:
+    """Return `[size, hidden]`, for each row of the table the sum of the `values` `[N, hidden]` of tokens that read it.
+
+    A gather in the order of the rows, summed bag by bag, takes a third of the time of `index_add_`.
+    """
+    # Sorting small integers is a pass or two of a radix sort.
+    columns = rows.numpy().T.astype(np.min_scalar_type(size))
+    order = columns.argsort(axis=-1, kind="stable").ravel()
+    ends = np.bincount(columns.ravel(), minlength=size).cumsum()
+    starts = torch.from_numpy(np.concatenate([[0], ends[:-1]]))
+    total: Tensor = torch.embedding_bag(values, torch.from_numpy(order), starts)[0]
+    return total

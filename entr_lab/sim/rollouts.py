@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from entr_lab.sim.policy import Folded, PolicyShape
 from entr_lab.sim.recording import BehaviourNoise
@@ -47,14 +46,13 @@ class Sampler:
 
     def __init__(self, shape: PolicyShape, runs: int, rollouts: int, horizon: int) -> None:
         self.shape, self.runs, self.rollouts, self.horizon = shape, runs, rollouts, horizon
-        grid = (runs, rollouts)
+        grid, size = (runs, rollouts), shape.vocabulary
         self._offsets = np.array(shape.offsets)
         self._run_base = (np.arange(runs) * sum(shape.features))[:, None, None]
         self._bags = torch.arange(0, runs * rollouts * len(shape.features), len(shape.features))
         self._second = torch.empty(*grid, shape.hidden)
-        self._logits = torch.empty(*grid, shape.vocabulary)
-        self._noisy = torch.empty(*grid, shape.vocabulary)
-        self._below = torch.empty(*grid, shape.vocabulary)
+        self._logits, self._mass, self._below = torch.empty(3, *grid, size).unbind()
+        self._top, self._threshold = torch.empty(2, *grid, 1).unbind()
 
     def sample(
         self,
@@ -76,40 +74,43 @@ class Sampler:
         seeds = uniforms.shape[1]
         by_seed = (self.runs // seeds, seeds, self.rollouts)
         rows = np.empty((self.runs, self.rollouts, self.horizon, len(self._offsets)), dtype=np.int64)
-        chosen, normaliser, energy = np.empty((3, self.horizon, self.runs, self.rollouts), dtype=np.float32)
+        chosen, normaliser, energy = torch.empty(3, self.horizon, self.runs, self.rollouts, 1).unbind()
+        uniform = torch.from_numpy(uniforms)[..., None]
+        token = torch.empty(self.runs, self.rollouts, 1, dtype=torch.int64)
+        threshold, last = self._threshold.view(*by_seed, 1), self.shape.vocabulary - 1
+        drawn = token.numpy()[..., 0]
         for t in range(self.horizon):
             here = np.add(episodes.features, self._offsets, out=rows[:, :, t])
             logits = self._step_logits(ring, slots[:, t], here)
             if noise is not None:
-                noisy = self._noisy.view(*by_seed, -1)
-                torch.addcmul(noise.shift[t], logits.view(*by_seed, -1), noise.scale[t], out=noisy)
-                logits = self._noisy
-            logits -= logits.amax(-1, keepdim=True)
-            mass = logits.exp()
-            below = torch.cumsum(mass, -1, out=self._below).numpy()
-            normaliser[t] = below[..., -1]
-            threshold = normaliser[t].reshape(by_seed) * uniforms[t]
-            token = (below >= threshold.reshape(self.runs, self.rollouts, 1)).argmax(-1)
-            chosen[t] = logits.gather(-1, torch.from_numpy(token)[..., None])[..., 0].numpy()
-            energy[t] = mass.mul_(logits).sum(-1).numpy()
-            episodes.step(token)
-        log_normaliser = torch.from_numpy(normaliser).log()
-        logp = torch.from_numpy(chosen) - log_normaliser
+                clean = logits.view(*by_seed, -1)
+                torch.addcmul(noise.shift[t], clean, noise.scale[t], out=clean)
+            logits -= torch.amax(logits, -1, keepdim=True, out=self._top)
+            mass = torch.exp(logits, out=self._mass)
+            below = torch.cumsum(mass, -1, out=self._below)
+            normaliser[t] = below[..., -1:]
+            torch.mul(normaliser[t].view(*by_seed, 1), uniform[t], out=threshold)
+            # Logits that are not numbers have no such token: take the last one, the run is about to be frozen.
+            torch.searchsorted(below, self._threshold, out=token).clamp_(max=last)
+            torch.gather(logits, -1, token, out=chosen[t])
+            torch.sum(mass.mul_(logits), -1, keepdim=True, out=energy[t])
+            episodes.step(drawn)
+        log_normaliser = normaliser.log()
         # Rounding can leave a deterministic token with an entropy of −1e-8.
-        entropy = (log_normaliser - torch.from_numpy(energy) / torch.from_numpy(normaliser)).clamp_min_(0.0)
+        entropy = (log_normaliser - energy / normaliser).clamp_min_(0.0)
         to_rollouts = (1, 2, 0)
         return Rollouts(
             torch.from_numpy(episodes.tokens),
             torch.from_numpy(rows),
-            logp.permute(to_rollouts).contiguous(),
-            entropy.permute(to_rollouts).contiguous(),
+            (chosen - log_normaliser)[..., 0].permute(to_rollouts).contiguous(),
+            entropy[..., 0].permute(to_rollouts).contiguous(),
         )
 
     def _step_logits(self, ring: Folded, slots: NDArray[np.int64], here: NDArray[np.int64]) -> Tensor:
         runs, width = self.runs, self.shape.hidden
         stride = runs * ring.table.shape[-2]
-        index = torch.from_numpy(here + self._run_base + (slots * stride)[None, :, None])
-        first = embedding_bag(index.view(-1), ring.table.view(-1, width), self._bags, mode="sum")
+        index = torch.from_numpy(here + (self._run_base + (slots * stride)[None, :, None]))
+        first = torch.embedding_bag(ring.table.view(-1, width), index.view(-1), self._bags)[0]
         first = first.relu_().view(runs, self.rollouts, width)
         if len(slots) == 1:
             return self._upper(ring.at(int(slots[0])), first, self._second, self._logits)
@@ -122,4 +123,5 @@ class Sampler:
     @staticmethod
     def _upper(folded: Folded, first: Tensor, second: Tensor | None, logits: Tensor | None) -> Tensor:
         second = torch.baddbmm(folded.b2, first, folded.w2, out=second).relu_()
-        return torch.baddbmm(folded.b3, second, folded.w3, out=logits)
+        result: Tensor = torch.baddbmm(folded.b3, second, folded.w3, out=logits)
+        return result

@@ -37,10 +37,12 @@ def train(
     ] = False,
 ) -> None:
     """Train a model with Ray and vLLM, synchronously or asynchronously; a tiny one on this CPU by default."""
+    import sys
+    from contextlib import nullcontext, redirect_stdout
+
     from entr_lab.cli.common import console, strict_json
     from entr_lab.errors import ConfigError
     from entr_lab.real.config_io import load_config
-    from entr_lab.real.run import check_supported
     from entr_lab.real.run_folder import new_run
 
     chosen = [*(settings or []), *_shorthands(method, batches, seed)]
@@ -52,12 +54,13 @@ def train(
     if dry_run:
         _print_plan(screen, resolved, as_json)
         return
-    check_supported(resolved)
     _check_installed()
     folder = resume or out or _default_folder(resolved)
     if resume is None:
         new_run(folder, resolved)
-    summary = _run(screen, resolved, folder, resumed=resume is not None)
+    # Ray prints warnings of its own on standard output.
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        summary = _run(screen, resolved, folder, resumed=resume is not None)
     if as_json:
         print(strict_json(summary))
     else:

@@ -48,6 +48,8 @@ class Cluster:
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
         # Ray runs workers at the lowest priority but four; whatever else this machine does would starve the engines.
         os.environ.setdefault("RAY_worker_niceness", "0")
+        # Workers started in advance have no environment variables of an actor, so no actor of ours would use them.
+        os.environ.setdefault("RAY_enable_worker_prestart", "0")
         self._ray = ray
         self._folder: Path | None = None
         self._processes = StartedProcesses()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from entr_lab.errors import ConfigError
 from entr_lab.real.actors import RemoteGenerator, spawn_generators
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config import RunConfig
+from entr_lab.real.environments.base import Codec
+from entr_lab.real.environments.datasets import SampleStream
 from entr_lab.real.environments.vocabulary import load_codec
 from entr_lab.real.loop import Loop
 from entr_lab.real.loop_settings import LoopSettings
@@ -20,29 +22,23 @@ from entr_lab.real.prompt_feed import PromptFeed
 from entr_lab.real.run_records import Observers, RunRecords
 from entr_lab.real.saving import RunSaver, RunState, begin, resume
 from entr_lab.real.self_check import CHECK_SAMPLING
+from entr_lab.real.station import Play
 from entr_lab.real.trainer_actor import RemoteTrainer, spawn_trainer
 
-__all__ = ["check_supported", "prepare_model", "run"]
+__all__ = ["prepare_model", "run"]
 
 _CHECKED_PROMPTS: Final = 4
 
 
-def check_supported(config: RunConfig) -> None:
-    """Refuse settings that are valid but that this loop cannot carry out.
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is read before anything starts, so that what does not fit is refused before anything starts."""
 
-    Raises:
-        ConfigError: the message names the setting.
-    """
-    if config.trainer.processes > 1:
-        raise ConfigError(
-            f"trainer.processes = {config.trainer.processes}: the train command runs a trainer of one process; sharded "
-            f"trainers exist as a library only (entr_lab.real.trainer with a World). Set it to 1."
-        )
-    if config.cluster.nodes > 1:
-        raise ConfigError(
-            f"cluster.nodes = {config.cluster.nodes}: weights travel through the shared memory of one machine; set it "
-            f"to 1."
-        )
+    model: str
+    facts: ModelFacts
+    codec: Codec
+    play: Play
+    samples: SampleStream
 
 
 def prepare_model(config: RunConfig, progress: Callable[[int, int], None] | None = None) -> tuple[str, ModelFacts]:
@@ -66,15 +62,16 @@ def run(
         EntrLabError: something failed that the run cannot go on without; the message is one sentence.
     """
     observers = observers or Observers()
-    check_supported(config)
     began = time.monotonic()
     state = resume(config, folder, began) if resumed else begin(config, folder)
     try:
         model, facts = prepare_model(config, observers.model)
+        codec = load_codec(model, facts.vocabulary, trust_remote_code=config.model.trust_remote_code)
+        parts = _Parts(model, facts, codec, *make_play(config, codec))
         engines = config.rollout.generators
         observers.say("starting Ray")
-        with Cluster(config.cluster.ray_address, cpus=engines + 1):
-            return asyncio.run(_train(config, folder, observers, state, model, facts, began))
+        with Cluster(config.cluster.ray_address, cpus=engines + config.trainer.processes):
+            return asyncio.run(_train(config, folder, observers, state, parts, began))
     finally:
         state.events.close()
 
@@ -84,34 +81,31 @@ async def _train(
     folder: Path,
     observers: Observers,
     state: RunState,
-    model: str,
-    facts: ModelFacts,
+    parts: _Parts,
     began: float,
 ) -> dict[str, Any]:
-    codec = load_codec(model, facts.vocabulary, trust_remote_code=config.model.trust_remote_code)
-    play, samples = make_play(config, codec)
-    trainer = spawn_trainer(config, model, facts.vocabulary)
-    generators = _spawn(config, model, facts)
+    trainer = spawn_trainer(config, parts.model, parts.facts.vocabulary)
+    generators = _spawn(config, parts.model, parts.facts)
     records = RunRecords(config, folder, state.done, observers)
     try:
-        observers.say(f"starting the trainer and {len(generators)} engine(s) on {model}")
+        observers.say(f"starting the trainer and {len(generators)} engine(s) on {parts.model}")
         await asyncio.gather(trainer.ready(state.trainer), *(generator.ready() for generator in generators.values()))
         observers.say("checking weight transfer and the engines' record of their sampling")
         for generator in generators.values():
             await _rehearse(trainer, generator)
-        feed = PromptFeed(samples, state.cursor)
+        feed = PromptFeed(parts.samples, state.cursor)
         loop = Loop(
             state.pipeline,
             state.buffer,
             trainer,
             generators,
-            play,
+            parts.play,
             feed,
             _settings(config),
             done=state.done,
             on_step=records.step,
             save=RunSaver(folder, state, trainer, feed, config.checkpoint.keep),
-            evaluations=make_evaluations(config, codec, records.evaluation),
+            evaluations=make_evaluations(config, parts.codec, records.evaluation),
         )
         observers.say(f"training from batch {state.done}; {time.monotonic() - began:.1f} s after the start")
         await loop.run()

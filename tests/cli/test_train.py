@@ -15,6 +15,7 @@ from entr_lab.cli import train as command
 from entr_lab.cli.train import train
 from entr_lab.errors import ConfigError, EntrLabError, UnknownNameError
 from entr_lab.real.config_io import load_config
+from entr_lab.real.environments.vocabulary import save_tokenizer
 from entr_lab.real.run_folder import new_run
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -58,7 +59,6 @@ def test_options_beat_the_file_and_settings_beat_the_defaults(tmp_path: Path) ->
 
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     assert "did you mean" in refused("--dry-run", "--set", "trainer.batchs=3", kind=UnknownNameError)
-    assert "trainer.processes = 2" in refused("--set", "trainer.processes=2")
     assert "evaluation.path" in refused("--set", "evaluation.every=2", "--set", "data.path='x.jsonl'")
     assert "holds no run" in refused("--resume", str(tmp_path))
     assert "only --batches goes with it" in refused("--resume", str(tmp_path), "--method", "entr")
@@ -69,6 +69,23 @@ def test_a_folder_with_a_run_is_not_written_over(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(command, "_check_installed", lambda: None)
     new_run(tmp_path, load_config())
     assert "holds a run already" in refused("--out", str(tmp_path))
+
+
+def test_a_tokenizer_of_another_model_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"vocab_size": 9, "max_position_embeddings": 64}))
+    save_tokenizer(model)
+
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(command, "_check_installed", lambda: None)
+    monkeypatch.setattr("entr_lab.real.run.Cluster", started)
+    sentence = refused("--out", str(tmp_path / "run"), "--set", f"model.path={json.dumps(str(model))}")
+    assert "knows 56 tokens, but the model's vocabulary has 9" in sentence
 
 
 @pytest.mark.skipif(installed, reason="needs an environment without the engines")

@@ -77,9 +77,20 @@ class Cluster:
             ) from error
 
     def _start(self, cpus: int, object_store_mib: int) -> None:
-        root = Path(tempfile.gettempdir())
-        remove_orphans(root)
-        self._folder = own_folder(root)
+        remove_orphans(Path(tempfile.gettempdir()))
+        try:
+            self._begin(cpus, object_store_mib)
+        except Exception:
+            # Ray gives itself half a minute, which a busy machine may need for reading Ray's files alone.
+            self._end()
+            try:
+                self._begin(cpus, object_store_mib)
+            except Exception as error:
+                self.shutdown()
+                raise EngineError(f"Ray did not start on this machine, in two attempts: {error}") from error
+
+    def _begin(self, cpus: int, object_store_mib: int) -> None:
+        self._folder = own_folder(Path(tempfile.gettempdir()))
         try:
             self._ray.init(
                 address="local",
@@ -90,11 +101,8 @@ class Cluster:
                 log_to_driver=False,
                 _temp_dir=str(self._folder),
             )
-        except Exception as error:
+        finally:
             self._processes.find()
-            self.shutdown()
-            raise EngineError(f"Ray did not start on this machine: {error}") from error
-        self._processes.find()
 
     @property
     def address(self) -> str:
@@ -104,15 +112,18 @@ class Cluster:
     def shutdown(self) -> None:
         """Disconnect; stop an own Ray, wait until its processes are gone and remove its files."""
         if self._connected:
-            with contextlib.suppress(Exception):  # a Ray that died cannot be disconnected from
-                self._ray.shutdown()
+            self._end()
             self._connected = False
+        remove_orphans()
+
+    def _end(self) -> None:
+        with contextlib.suppress(Exception):  # a Ray that died cannot be disconnected from
+            self._ray.shutdown()
         if self.owned:
             self._processes.stop()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-        remove_orphans()
 
     def __enter__(self) -> Self:
         return self

@@ -4,10 +4,12 @@ import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from entr_lab.errors import RangeError
+from entr_lab.errors import EngineError, RangeError
 from entr_lab.real.cluster import Cluster, _is_loopback
 
 
@@ -16,6 +18,31 @@ def test_numbers_are_checked_before_ray_is_needed() -> None:
         Cluster(cpus=0)
     with pytest.raises(RangeError, match="object_store_mib"):
         Cluster(object_store_mib=1)
+
+
+def test_a_start_that_fails_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("psutil")
+    folders: list[Path] = []
+
+    def init(fails: int) -> None:
+        def start(**options: Any) -> None:
+            folders.append(Path(options["_temp_dir"]))
+            if len(folders) <= fails:
+                raise RuntimeError("timed out during startup")
+
+        folders.clear()
+        monkeypatch.setattr(ray, "init", start)
+
+    init(fails=1)
+    cluster = Cluster()
+    assert [folder.exists() for folder in folders] == [False, True]
+    cluster.shutdown()
+    assert not folders[1].exists()
+    init(fails=2)
+    with pytest.raises(EngineError, match="in two attempts: timed out during startup"):
+        Cluster()
+    assert [folder.exists() for folder in folders] == [False, False]
 
 
 def in_process(code: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from entr_lab.errors import EngineError, EntrLabError, check_range
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.generator import Generator
+from entr_lab.real.parcels import unpacked
 from entr_lab.real.proof import Proof
 from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
@@ -81,7 +82,8 @@ class GeneratorActor:
         if not isinstance(update, WeightManifest):
             await self._call("updates.receive", update)
             return None
-        answer: Proof | None = await self._call("update_weights", update, clear_cache)
+        async with unpacked(update) as manifest:
+            answer: Proof | None = await self._call("update_weights", manifest, clear_cache)
         return answer
 
     async def init_weight_transfer_engine(self, request: Any) -> None:

@@ -24,6 +24,7 @@ from torch import Tensor
 from entr_lab.errors import ProtocolError, check_range
 from entr_lab.real.records import Rollout
 from entr_lab.real.scoring import Scorer
+from entr_lab.real.world import swapped
 
 __all__ = ["ATTRIBUTION_DOCS", "Attribution", "VersionStore", "attribute"]
 
@@ -109,8 +110,9 @@ def attribute(scorer: Scorer, store: VersionStore, probe: Sequence[Rollout], tar
     """Split δ of every recorded token of `probe`.
 
     Args:
-        scorer: of one process; its own weights are neither used nor changed.
-        store: must hold `target_version`; rollouts with tokens of a version that it lacks are left out.
+        scorer: its own weights are not used, and are the same afterwards. With a sharded one, a collective call.
+        store: of this process's shares; must hold `target_version`; rollouts with tokens of a version that it lacks are
+            left out.
         probe: some rollouts of the batch.
         target_version: version that the update starts from.
 
@@ -130,9 +132,8 @@ def attribute(scorer: Scorer, store: VersionStore, probe: Sequence[Rollout], tar
 
     at_own, at_last, at_target = (np.full(len(own), np.nan) for _ in range(3))
     for version in np.unique(np.concatenate([own, last, [target_version]])).tolist():
-        device = packed.targets.device
-        weights = {f"model.{name}": tensor.to(device) for name, tensor in store[version].items()}
-        scores = torch.func.functional_call(scorer, weights, (packed,), tie_weights=False)
+        with swapped(scorer.model, store[version]):
+            scores = scorer(packed)
         logp = scores.logp.double().cpu().numpy()
         for place, versions in ((at_own, own), (at_last, last)):
             place[versions == version] = logp[versions == version]

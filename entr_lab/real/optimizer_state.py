@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,16 +11,32 @@ from torch import Tensor, nn
 from entr_lab.errors import EngineError
 from entr_lab.real.world import full_tensor
 
-__all__ = ["flatten", "restore"]
+__all__ = ["flatten", "gathered", "restore"]
 
 
-def flatten(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return `{parameter/field: tensor}`, whole and on the CPU (a collective call in a job); empty before any step."""
-    flat: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        for field, value in optimizer.state.get(parameter, {}).items():
-            flat[f"{name}/{field}"] = full_tensor(torch.as_tensor(value)).to("cpu", copy=True).contiguous()
-    return flat
+def gathered(state: Mapping[str, Any], keep: bool = True) -> dict[str, Tensor]:
+    """Return copies of tensors, whole and on the CPU, gathered one after another (a collective call in a job).
+
+    Args:
+        state: tensors by name, sharded or not.
+        keep: False in a process that only takes part; it returns nothing.
+    """
+    whole: dict[str, Tensor] = {}
+    for name, value in state.items():
+        tensor = full_tensor(value)
+        if keep:
+            whole[name] = tensor.to("cpu", copy=True).contiguous()
+    return whole
+
+
+def flatten(model: nn.Module, optimizer: torch.optim.Optimizer, keep: bool = True) -> dict[str, Tensor]:
+    """Return `{parameter/field: tensor}`, see `gathered`; empty before any step."""
+    state = {
+        f"{name}/{field}": torch.as_tensor(value)
+        for name, parameter in model.named_parameters()
+        for field, value in optimizer.state.get(parameter, {}).items()
+    }
+    return gathered(state, keep)
 
 
 def restore(

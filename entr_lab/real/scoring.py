@@ -164,6 +164,17 @@ class Scorer(nn.Module):
             chunk=self.chunk,
         )
 
+    @torch.no_grad()
+    def logits(self, ids: Sequence[int]) -> Tensor:
+        """Return the model's logits `[n, V]` after each of `ids`, float32 and undivided: what a canary is made of."""
+        model: Any = self.model
+        head = model.get_output_embeddings()
+        row = torch.as_tensor([list(ids)], dtype=torch.long, device=head.weight.device)
+        body = model.base_model(
+            input_ids=row, position_ids=torch.arange(row.shape[1])[None].to(row.device), use_cache=False
+        )
+        return _logits(body.last_hidden_state[0], head.weight, getattr(head, "bias", None), 1.0)
+
     def pack(self, rollouts: Sequence[Rollout]) -> PackedTokens:
         """Lay rollouts out as the attention of this model wants them.
 

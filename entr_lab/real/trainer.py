@@ -25,7 +25,7 @@ from entr_lab.real.columns import UpdateColumns
 from entr_lab.real.config import ModelConfig, TrainerConfig
 from entr_lab.real.gradient import Gradient, StepTokens
 from entr_lab.real.metrics import summarise
-from entr_lab.real.optimizer_state import flatten, restore
+from entr_lab.real.optimizer_state import flatten, gathered, restore
 from entr_lab.real.packing import micro_batches, mini_batches, packed_length
 from entr_lab.real.records import Rollout
 from entr_lab.real.scoring import Scorer
@@ -182,15 +182,18 @@ class Trainer:
                 scored[index] = piece.float().cpu().numpy()
         return scored
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return whole tensors on the CPU under Hugging Face names, as publishing and export want them (collective)."""
-        named = self.scorer.model.state_dict()
-        return {name: full_tensor(value).to("cpu", copy=True).contiguous() for name, value in named.items()}
+    def weights(self, keep: bool = True) -> dict[str, Tensor]:
+        """Return whole tensors on the CPU under Hugging Face names, as publishing and export want them (collective).
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, int]]:
-        """Return (weights, optimiser tensors, counters), all that a resume needs of the trainer (collective)."""
+        Args:
+            keep: False in a process that only takes part; it returns nothing.
+        """
+        return gathered(self.scorer.model.state_dict(), keep)
+
+    def state(self, keep: bool = True) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, int]]:
+        """Return (weights, optimiser tensors, counters), all that a resume needs of the trainer; see `weights`."""
         counters = {"version": self.version, "steps": self._steps, "skipped": self._skipped}
-        return self.weights(), flatten(self.scorer.model, self.optimizer), counters
+        return self.weights(keep), flatten(self.scorer.model, self.optimizer, keep), counters
 
     def load_state(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], counters: dict[str, int]) -> None:
         """Take up where `state` left off.

@@ -1,4 +1,8 @@
-"""The trainer and its end of the weight transfer: what the trainer's process holds. Blocking, no Ray. Ours."""
+"""The trainer and its end of the weight transfer: what a trainer's process holds. Blocking, no Ray.
+
+With several processes every method is called in all of them with the same arguments. The first one publishes and
+answers; the others take part and return None. Ours.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,15 @@ import torch
 
 from entr_lab.objective import Method
 from entr_lab.real.attribution import VersionStore, attribute
-from entr_lab.real.canary import canary_prompts, canary_reference, model_logits
+from entr_lab.real.canary import canary_prompts, canary_reference
 from entr_lab.real.config import RunConfig
 from entr_lab.real.ports import StepResult, TrainerState
 from entr_lab.real.records import Completion, Rollout, SamplingSpec
 from entr_lab.real.rollout_store import random_state, restore_random_state
 from entr_lab.real.self_check import BehaviourError, check_behaviour, perturbed
 from entr_lab.real.trainer import Trainer, load_model
-from entr_lab.real.weight_transfer import SharedMemorySender, WeightManifest, without_ties
+from entr_lab.real.weight_transfer import SharedMemorySender, WeightManifest
+from entr_lab.real.world import World, local_state, swapped
 
 __all__ = ["Answers", "TrainerHost"]
 
@@ -51,13 +56,19 @@ class TrainerHost:
         model_path: local folder or hub name.
         vocabulary: ids of canaries are drawn below it.
         checkpoint: state to go on from, or None.
+        world: this process among those of the trainer.
 
     Raises:
         EngineError: the model cannot be loaded or cannot be scored packed, or the state does not fit it.
     """
 
     def __init__(
-        self, config: RunConfig, model_path: str | Path, vocabulary: int, checkpoint: TrainerState | None = None
+        self,
+        config: RunConfig,
+        model_path: str | Path,
+        vocabulary: int,
+        checkpoint: TrainerState | None = None,
+        world: World | None = None,
     ) -> None:
         torch.manual_seed(config.seed)
         self.config = config
@@ -68,60 +79,62 @@ class TrainerHost:
             config.trainer,
             temperature=config.rollout.temperature,
             dtype=_DTYPES[config.model.dtype],
+            world=world,
         )
+        self._first = self.trainer.world.rank == 0
         if checkpoint is not None:
             self.trainer.load_state(checkpoint.weights, checkpoint.optimizer, checkpoint.counters)
             restore_random_state(checkpoint.random)
         self.prompts = canary_prompts(vocabulary)
-        self.sender = SharedMemorySender(_DTYPES[config.rollout.engine_dtype])
+        self.sender = SharedMemorySender(_DTYPES[config.rollout.engine_dtype]) if self._first else None
         admission = config.admission
         capacity = admission.max_inter + admission.max_intra + admission.updates_per_batch
         self._versions = VersionStore(capacity) if config.attribution.every else None
 
-    def publish(self) -> WeightManifest:
+    def publish(self) -> WeightManifest | None:
         """Publish the current weights under their version."""
-        return self._publish(self._state())
+        weights = self.trainer.weights(self._first)
+        reference = canary_reference(self.trainer.scorer.logits, self.prompts)
+        return None if self.sender is None else self.sender.publish(weights, self.trainer.version, reference)
 
-    def publish_perturbed(self) -> WeightManifest:
+    def publish_perturbed(self) -> WeightManifest | None:
         """Publish weights that differ everywhere, under the current version: the rehearsal of an update."""
-        return self._publish(perturbed(self._state()))
+        model, rank = self.trainer.scorer.model, self.trainer.world.rank
+        with swapped(model, perturbed(local_state(model), seed=rank)):
+            return self.publish()
 
     def release(self, manifest: WeightManifest) -> None:
         """Free the file of a version."""
-        self.sender.release(manifest)
+        if self.sender is not None:
+            self.sender.release(manifest)
 
     def check(self, answers: Answers, sampling: SamplingSpec, settings: Any) -> BehaviourError:
         """Compare what an engine recorded of its own sampling with the trainer's weights; see `check_behaviour`."""
         recorded = _Recorded(settings, dict(answers))
         prompts = [prompt for prompt, _ in answers]
-        return asyncio.run(check_behaviour(recorded, model_logits(self.trainer.scorer.model), prompts, sampling))
+        return asyncio.run(check_behaviour(recorded, self.trainer.scorer.logits, prompts, sampling))
 
-    def step(self, groups: Sequence[Sequence[Rollout]], target_version: int, probe: bool) -> StepResult:
+    def step(self, groups: Sequence[Sequence[Rollout]], target_version: int, probe: bool) -> StepResult | None:
         """Split δ on a probe if asked to, train on the batch, publish."""
         parts: dict[str, float] = {}
         if self._versions is not None and target_version not in self._versions.versions:
-            self._versions.add(target_version, self.trainer.weights())
+            own = local_state(self.trainer.scorer.model)
+            self._versions.add(target_version, {name: tensor.cpu() for name, tensor in own.items()})
         if probe and self._versions is not None:
             rollouts = [rollout for group in groups for rollout in group]
             chosen = rollouts[:: max(1, len(rollouts) // self.config.attribution.sequences)]
             chosen = chosen[: self.config.attribution.sequences]
             parts = attribute(self.trainer.scorer, self._versions, chosen, target_version).metrics
         done = self.trainer.update(groups, target_version, self.method)
-        return StepResult(done, self.publish(), parts)
+        manifest = self.publish()
+        return None if manifest is None else StepResult(done, manifest, parts)
 
-    def state(self) -> TrainerState:
+    def state(self) -> TrainerState | None:
         """Return a copy of weights, optimiser, counters and random states."""
-        return TrainerState(*self.trainer.state(), random_state())
+        state = self.trainer.state(self._first)
+        return TrainerState(*state, random_state()) if self._first else None
 
     def close(self) -> None:
         """Remove what is left in shared memory."""
-        self.sender.close()
-
-    def _state(self) -> dict[str, torch.Tensor]:
-        state = self.trainer.scorer.model.state_dict(keep_vars=True)
-        return {name: tensor.detach() for name, tensor in state.items()}
-
-    def _publish(self, weights: dict[str, torch.Tensor]) -> WeightManifest:
-        model = self.trainer.scorer.model
-        reference = canary_reference(model_logits(model, without_ties(weights)), self.prompts)
-        return self.sender.publish(weights, self.trainer.version, reference)
+        if self.sender is not None:
+            self.sender.close()

@@ -57,6 +57,7 @@ class WeightManifest:
         path: of the file; empty where the weights travel without one.
         size: of the file in bytes.
         canary: what the trainer itself says of the canary prompts under these weights; None skips that proof.
+        parcel: carries the file to other machines, see `parcels`; None where all generators share this memory.
     """
 
     version: int
@@ -64,6 +65,7 @@ class WeightManifest:
     path: str = ""
     size: int = 0
     canary: CanaryReference | None = None
+    parcel: Any = None
 
     def __post_init__(self) -> None:
         check_range("weight version", self.version, low=0, high=MAX_VERSION, high_open=True)

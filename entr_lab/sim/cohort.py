@@ -65,8 +65,6 @@ class Cohort:
         self._sampler = Sampler(shape, runs, scenario.rollouts, horizon)
         self._evaluator = Sampler(shape, runs, scenario.eval_rollouts, horizon)
         self._distinct = DistinctRows(shape)
-        # Written under no_grad, run by run; every rule's graph starts at its run's row.
-        self._logp_pi = torch.zeros(runs, scenario.rollouts * horizon, requires_grad=True)
         self._log = RunLog(runs, scenario)
 
     def train(self, stop: Callable[[], bool] = lambda: False) -> Iterator[int]:
@@ -97,26 +95,22 @@ class Cohort:
     def _update(self, update: int) -> None:
         scenario = self.scenario
         experience = self._play(update)
-        batches = {
-            kind: experience.batch(self._logp_pi, update, kind)
-            for kind in {method.advantage for method in self.methods}
-        }
-        keep = torch.empty(self._logp_pi.shape, dtype=torch.bool)
-        weight = torch.empty(self._logp_pi.shape)
+        # Filled in later, method by method: whatever else a batch checks is known now, for all runs at once.
+        logp_pi = torch.zeros(experience.tokens.shape, requires_grad=True)
+        kinds = {method.advantage for method in self.methods}
+        batches = {kind: experience.batch(logp_pi, update, kind) for kind in kinds}
         for method, runs in self._by_method():
-            outcome = self._learn(method, runs, experience, batches[method.advantage].runs(runs))
-            keep[runs], weight[runs] = outcome.keep, outcome.weight
+            batch = batches[method.advantage].runs(runs)
+            outcome = self._learn(method, runs, experience, batch)
+            metrics = diagnose(batch, outcome.keep, outcome.weight)
+            metrics["reward"] = experience.reward[runs].mean(-1)
+            metrics["entropy_mu"] = batch.entropy_mu.mean(-1)
+            self._log.batch(update, runs, metrics, batch, outcome.keep)
         # A rule drops tokens whose ratio is not a number, so a ruined policy need not show in its gradient.
-        self._adam.alive &= self._logp_pi.detach().isfinite().all(-1)
+        self._adam.alive &= logp_pi.detach().isfinite().all(-1)
         unfold_gradient(scenario.shape, self._weights, self._slope, Weights.views(scenario.shape, self._gradient))
         norm = self._adam.step(self._gradient)
         self._log.step(update, norm, self._adam.alive)
-        for method, runs in self._by_method():
-            batch = batches[method.advantage].runs(runs)
-            metrics = diagnose(batch, keep[runs], weight[runs])
-            metrics["reward"] = experience.reward[runs].mean(-1)
-            metrics["entropy_mu"] = batch.entropy_mu.mean(-1)
-            self._log.batch(update, runs, metrics, batch, keep[runs])
 
     def _by_method(self) -> Iterator[tuple[Method, slice]]:
         """Yield every method with its runs."""
@@ -143,11 +137,10 @@ class Cohort:
         return experience
 
     def _learn(self, method: Method, runs: slice, experience: Experience, batch: TokenBatch) -> PolicyLoss:
-        """Write the gradient of one method's runs; `batch` holds these."""
+        """Write log π into the `batch` of one method's runs, and their gradient."""
         folded, rows, tokens = self._current.at(runs), experience.rows[runs], experience.tokens[runs]
         passes = [token_pass(folded.at(i), self._distinct.of(rows[i]), tokens[i]) for i in range(len(self.seeds))]
-        with torch.no_grad():
-            torch.stack([passed.logp for passed in passes], out=self._logp_pi[runs])
+        torch.stack([passed.logp for passed in passes], out=batch.logp_pi.detach())
         outcome = policy_loss(method, batch)
         (d_logp,) = torch.autograd.grad(outcome.loss.sum(), batch.logp_pi)
         slope = self._slope.at(runs)

@@ -63,7 +63,8 @@ def run_learning(
         threads: torch threads per process. More than one changes the order of some sums, hence last digits.
         progress: called with (run-updates done, run-updates in all).
 
-    Ctrl-C ends the comparison after the update under way; the result is then marked `partial`. A run whose gradient
+    Ctrl-C ends the comparison after the update under way; the result is then marked `partial` and lacks runs without an
+    evaluation. A run whose gradient
     is not finite is frozen there and marked `failed_at`; the others go on.
 
     Raises:
@@ -83,7 +84,8 @@ def run_learning(
     else:
         results, complete = run_jobs(_train, jobs, workers=min(workers, len(jobs)), total=total, progress=progress)
     names, order = [method.name for method in methods], list(seeds)
-    runs = [run for records in results for run in records]
+    # An interruption during the warm start leaves runs that were never evaluated: nothing can be said of them.
+    runs = [run for records in results for run in records if len(run.eval_updates)]
     runs.sort(key=lambda run: (names.index(run.method), order.index(run.seed)))
     return LearningResult(scenario, tuple(names), tuple(order), tuple(runs), not complete)
 

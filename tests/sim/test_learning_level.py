@@ -21,6 +21,7 @@ from torch import Tensor
 from entr_lab.errors import ConfigError, RangeError
 from entr_lab.objective import Method, get_method
 from entr_lab.rules import KeepRule, Reduce, Scope
+from entr_lab.sim.cohort import Cohort
 from entr_lab.sim.learning_level import LearningResult, plan_cohorts, run_learning
 from entr_lab.sim.outcome import summarise
 from entr_lab.sim.scenario import make_scenario
@@ -103,6 +104,16 @@ def test_an_interrupt_returns_finished_updates_flagged(workers: int, one_worker:
         assert run.updates < 10_000
         count = min(run.updates, SMALL.updates)
         np.testing.assert_array_equal(run.metrics["all_m2"][:count], whole[run.seed].metrics["all_m2"][:count])
+
+
+def test_an_interrupt_before_the_first_evaluation_returns_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(cohort: Cohort, update: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Cohort, "_evaluate", interrupt)
+    got = run_learning(SMALL, [get_method("entr")], (621,), workers=1)
+    assert got.partial
+    assert got.runs == ()
 
 
 def test_a_diverging_run_is_flagged() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral
 from typing import Final
 
 import torch
@@ -65,7 +66,8 @@ class TokenBatch:
     it still counts in denominators, but `valid` is False there and every rule drops it (decision 4 of design.md).
 
     Raises:
-        ShapeError: columns disagree in shape, dtype kind or device, N = 0, or target_version does not fit the runs.
+        ShapeError: a column is no tensor, columns disagree in shape, dtype kind or device, N = 0, or target_version
+            is no integer or does not fit the runs.
         DataError: a finite log μ is above 0 or a finite entropy below 0 by more than 1e-3 nats, an advantage is not
             finite, or a token is newer than the target version.
     """
@@ -83,6 +85,8 @@ class TokenBatch:
     turn: Tensor | None = None
 
     def __post_init__(self) -> None:
+        for name in _FLOATS + _INTEGERS:
+            self._check_kind(name)
         shape = self.logp_pi.shape
         if len(shape) == 0 or shape[-1] == 0:
             raise ShapeError(f"logp_pi must have shape [..., N] with N >= 1, got {list(shape)}; drop empty batches.")
@@ -90,6 +94,15 @@ class TokenBatch:
             self._check_column(name, shape)
         self._check_target(shape[:-1])
         self._check_values()
+
+    def _check_kind(self, name: str) -> None:
+        column: object = getattr(self, name)
+        optional = type(self).__dataclass_fields__[name].default is None
+        if not isinstance(column, Tensor) and not (optional and column is None):
+            expected = "a torch.Tensor or None" if optional else "a torch.Tensor"
+            raise ShapeError(
+                f"{name} must be {expected}, got {type(column).__name__}; convert it with torch.as_tensor."
+            )
 
     def _check_column(self, name: str, shape: torch.Size) -> None:
         column: Tensor | None = getattr(self, name)
@@ -110,6 +123,15 @@ class TokenBatch:
             raise ShapeError(f"{name} carries gradient; only logp_pi may. Detach it.")
 
     def _check_target(self, runs: torch.Size) -> None:
+        given: object = self.target_version
+        if isinstance(given, Tensor):
+            kind, whole = str(given.dtype), not (given.is_floating_point() or given.dtype == torch.bool)
+        else:
+            kind, whole = type(given).__name__, isinstance(given, Integral)
+        if not whole:
+            raise ShapeError(
+                f"target_version must be an int or an int64 tensor, got {kind}; pass the version's number."
+            )
         target = self.target_versions
         shape = target.shape[:-1] if target.ndim else target.shape
         aligned = zip(reversed(shape), reversed(runs), strict=False)
@@ -227,11 +249,18 @@ def concatenate(batches: Sequence[TokenBatch]) -> TokenBatch:
     """Put batches of one update side by side along the token axis.
 
     Raises:
-        ShapeError: the batches differ in leading axes or in which columns they carry.
+        ShapeError: there is no batch, or they differ in leading axes or in which columns they carry.
         DataError: they start from different target versions.
     """
+    if not batches:
+        raise ShapeError("batches must hold at least one TokenBatch, got none; an update without tokens is no update.")
     first = batches[0]
     for batch in batches:
+        if batch.logp_pi.shape[:-1] != first.logp_pi.shape[:-1]:
+            raise ShapeError(
+                f"batches must share their leading axes {list(first.logp_pi.shape[:-1])}, got "
+                f"{list(batch.logp_pi.shape[:-1])}; concatenate micro-batches of the same runs."
+            )
         if not torch.equal(batch.target_versions, first.target_versions):
             raise DataError("micro-batches of one update must share target_version; take them from one update.")
     columns: dict[str, Tensor | None] = {}

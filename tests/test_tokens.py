@@ -68,6 +68,22 @@ def test_a_bad_column_is_named_with_what_was_expected_and_what_to_do(
         TokenBatch(**_columns(**changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"logp_pi": None}, "logp_pi must be a torch.Tensor, got NoneType"),
+        ({"logp_mu": [-1.0, -1.0, -1.0]}, "logp_mu must be a torch.Tensor, got list"),
+        ({"turn": 3}, "turn must be a torch.Tensor or None, got int"),
+        ({"target_version": 5.5}, "target_version must be an int or an int64 tensor, got float"),
+        ({"target_version": None}, "target_version must be an int or an int64 tensor, got NoneType"),
+        ({"target_version": torch.tensor(5.0)}, "target_version must be an int or an int64 tensor, got torch.float32"),
+    ],
+)
+def test_what_is_no_column_or_no_version_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        TokenBatch(**_columns(**changes))
+
+
 def test_rounding_errors_of_probabilities_are_tolerated() -> None:
     batch = TokenBatch(**_columns(logp_mu=torch.full((3,), 5e-4), entropy_mu=torch.full((3,), -5e-4)))
     assert batch.valid.all()
@@ -166,6 +182,15 @@ def test_what_cannot_be_joined() -> None:
         concatenate([first, from_ratios([0.2])])
     with pytest.raises(DataError, match="micro-batches of one update must share target_version"):
         concatenate([first, replace(first, target_version=31)])
+
+
+def test_batches_of_other_runs_or_none_at_all_are_refused() -> None:
+    with pytest.raises(ShapeError, match="at least one TokenBatch, got none"):
+        concatenate([])
+    one = TokenBatch(**_columns())
+    columns = {name: value[None] for name, value in _columns().items() if name != "target_version"}
+    with pytest.raises(ShapeError, match=r"leading axes \[\], got \[1\]"):
+        concatenate([one, TokenBatch(target_version=5, **columns)])
 
 
 def test_a_single_run_has_no_runs_to_select() -> None:

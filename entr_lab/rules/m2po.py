@@ -95,7 +95,7 @@ class M2po(KeepRule):
 
     name: ClassVar[str] = "m2po"
     scope: ClassVar[Scope] = Scope.BATCH
-    needs: ClassVar[frozenset[Column]] = frozenset()
+    needs: ClassVar[frozenset[Column]] = frozenset({Column.ADVANTAGE})
     reference: ClassVar[str] = "M2PO, arXiv 2510.01161v2, Algorithm 1"
     inequality: ClassVar[str] = "mean of kept δ² ≤ τ over tokens with A·δ > 0"
 

@@ -87,7 +87,7 @@ def _started(told: Story, *arguments: str) -> TrainProcess:
 
 def _ending(told: Story, name: str, run: TrainProcess) -> None:
     code = run.end()
-    told.endings[name] = Ending(code, run.sentence if code else "", run.survivors(), run.files_left())
+    told.endings[name] = Ending(code, run.sentence, run.survivors(), run.files_left())
 
 
 def _kill_workers(told: Story) -> None:

@@ -98,8 +98,8 @@ class TrainProcess:
 
     @property
     def sentence(self) -> str:
-        """The last line of its errors."""
-        return self.errors.strip().splitlines()[-1]
+        """The last line of its errors; empty if there is none."""
+        return next(reversed(self.errors.strip().splitlines()), "")
 
     @property
     def batches(self) -> int:

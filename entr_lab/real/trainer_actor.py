@@ -6,6 +6,7 @@ With several processes each method is called in all of them, and the first one's
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from entr_lab.real.world import World
 __all__ = ["RemoteTrainer", "TrainerActor", "spawn_trainer"]
 
 
+_GRACE: Final = 10.0
+"""Seconds that the actors get to end by themselves before they are killed."""
 _ROOM: Final = 120.0
 """Seconds that a cluster gets to make room for the trainer."""
 
@@ -129,15 +132,16 @@ class RemoteTrainer:
         """Free shared memory and stop the actors; dead ones count as stopped."""
         import ray
 
-        try:
+        with contextlib.suppress(EntrLabError, TimeoutError):
             await self._call("close")
-        except EntrLabError:
-            pass
-        finally:
-            for handle in self.handles:
+            # Of a killed actor Ray would print that it died.
+            ends = (self._await(handle.__ray_terminate__.remote(), "shutdown") for handle in self.handles)
+            await asyncio.wait_for(asyncio.gather(*ends, return_exceptions=True), _GRACE)
+        for handle in self.handles:
+            with contextlib.suppress(Exception):
                 ray.kill(handle)
-            if self._group is not None:
-                ray.util.remove_placement_group(self._group)
+        if self._group is not None:
+            ray.util.remove_placement_group(self._group)
 
     async def _call(self, method: str, *arguments: Any) -> Any:
         if len(self.handles) > 1:

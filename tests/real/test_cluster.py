@@ -75,6 +75,9 @@ def test_an_own_ray_binds_to_loopback_beside_another_and_leaves_nothing() -> Non
                 folder = first._folder
                 children = psutil.Process().children(recursive=True)
                 bad = set()
+                commands = [" ".join(child.cmdline()) for child in children]
+                assert any("raylet" in command for command in commands)
+                assert not [command for command in commands if "monitor.py" in command]
                 for child in children:
                     try:
                         for connection in child.net_connections():

@@ -15,7 +15,8 @@ import numpy as np
 
 from entr_lab.sim.clock import VirtualClock
 from entr_lab.sim.plan_config import parse_plan
-from entr_lab.sim.service import Engine, EngineCosts, Rollout
+from entr_lab.sim.service import Engine, Rollout
+from entr_lab.sim.time_costs import EngineCosts
 from entr_lab.sim.time_level import simulate
 from entr_lab.sim.time_stats import Area
 
@@ -31,20 +32,21 @@ def queue(costs: EngineCosts, rate: float, lengths: np.ndarray, seed: int) -> di
     present, busy = Area(), Area()
 
     def schedule() -> None:
+        engine.place += 1  # alarms set before this one are void
         if math.isfinite(engine.next_completion()):
-            clock.at(max(clock.now, engine.next_completion()), leave, engine.epoch)
+            clock.at(max(clock.now, engine.next_completion()), leave, engine.place)
 
     def arrive(index: int) -> None:
         tokens = int(lengths[index])
         present.change(clock.now, 1)
         busy.change(clock.now, 1 - busy.value)
-        engine.arrive(clock.now, Rollout(index, index, tokens, tokens, 0, 0))
+        engine.arrive(clock.now, Rollout(index, index, tokens, 1, 0, clock.now, 0.0))
         schedule()
         if index + 1 < lengths.size:
             clock.at(float(arrivals[index + 1]), arrive, index + 1)
 
-    def leave(epoch: int) -> None:
-        if epoch != engine.epoch:
+    def leave(place: int) -> None:
+        if place != engine.place:
             return
         index = engine.complete(clock.now).ticket
         sojourn[index] = clock.now - arrivals[index]

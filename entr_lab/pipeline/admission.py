@@ -154,3 +154,8 @@ class Admission:
         if optimistic:
             room += self.max_intra
         return max(0, room // self.updates_per_batch)
+
+    def oldest_usable(self, target_version: int, *, optimistic: bool = False) -> int:
+        """Return the lowest version for which `batches_left` is not 0."""
+        oldest = target_version - self.max_inter - 1 + self.updates_per_batch
+        return oldest - self.max_intra if optimistic else oldest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from entr_lab.pipeline.records import Group
 from entr_lab.pipeline.versions import token_staleness
@@ -110,8 +111,7 @@ class Batch:
         return token_staleness((t.spans for g in self.groups for t in g.done), self.target_version)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatePlan:
+class UpdatePlan(NamedTuple):
     """What a worker should do about newer weights.
 
     Attributes:

@@ -6,12 +6,13 @@ Every function works on a `State`; `Pipeline` is the public face.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from entr_lab.pipeline.decisions import WAIT, Reason, Wait
 from entr_lab.pipeline.records import NEVER, Group, Trajectory, Worker
 from entr_lab.pipeline.state import State
 
-__all__ = ["dispatch", "new_group_block"]
+__all__ = ["dispatch", "dispatch_each", "new_group_block", "nothing_to_start"]
 
 
 def dispatch(state: State, worker: Worker, slots: int, now: float) -> list[Trajectory] | Wait:
@@ -32,6 +33,49 @@ def dispatch(state: State, worker: Worker, slots: int, now: float) -> list[Traje
         else:
             return started or WAIT[Reason.WORKER_VERSION]
     return started or WAIT[Reason.NO_SLOTS]
+
+
+def dispatch_each(state: State, workers: Sequence[Worker], now: float) -> list[Trajectory]:
+    """Start one rollout on each of `workers`, in order, until one may not start; the same as `dispatch` one by one.
+
+    What was found out for one rollout holds for the next of its group on a worker with the same weights.
+    """
+    started: list[Trajectory] = []
+    position = 0
+    while position < len(workers):
+        first = dispatch(state, workers[position], 1, now)
+        if isinstance(first, Wait):
+            break
+        started += first
+        position += 1
+        if not state.exact:
+            _follow(state, state.open[first[0].group], workers[position - 1].version, workers, now, started)
+            position = len(started)
+    return started
+
+
+def _follow(
+    state: State, group: Group, version: int, workers: Sequence[Worker], now: float, started: list[Trajectory]
+) -> None:
+    """Start the group's other rollouts on those of `workers` that come next and have weights `version`."""
+    ticket = first_ticket = state.next_ticket
+    name, waiting, running, flight = group.id, group.waiting, group.running, state.flight
+    for worker in workers[len(started) : len(started) + len(waiting)]:
+        if worker.version != version:
+            break
+        index, attempt = waiting.pop()
+        trajectory = Trajectory(ticket, name, index, worker.name, version, -1, attempt, now)
+        flight[ticket] = running[ticket] = worker.held[ticket] = trajectory
+        started.append(trajectory)
+        ticket += 1
+    state.next_ticket = ticket
+    state.counts.started += ticket - first_ticket
+    state.holding[version] += ticket - first_ticket
+
+
+def nothing_to_start(state: State) -> Reason | None:
+    """Return why no worker would be given a rollout, whatever its weights, or None if one might."""
+    return new_group_block(state, state.version) if _next_waiting(state) is None else None
 
 
 def new_group_block(state: State, version: int) -> Reason | None:
@@ -119,6 +163,6 @@ def _start(state: State, group: Group, worker: Worker, slots: int, now: float, s
         ticket += 1
     state.next_ticket = ticket
     state.counts.started += ticket - first_ticket
-    state.holding[worker.version] += ticket - first_ticket
+    state.holding[worker.version] = state.holding.get(worker.version, 0) + ticket - first_ticket
     if version < group.first:
         state.move_floor(group, version, group.floor)

@@ -74,9 +74,10 @@ class DropBias:
     def add(self, group: Group, reason: DropReason | None) -> None:
         """Count one group that is over: trained (None) or dropped."""
         side = 0 if reason is None else 1
-        lengths = [t.tokens for t in group.done] + group.cut
-        if lengths:
-            self.length[side].append(fmean(lengths))
+        known = len(group.done) + len(group.cut)
+        if known:
+            finished = sum([stop - start for t in group.done for _, start, stop in t.spans])
+            self.length[side].append((finished + sum(group.cut)) / known)
         else:
             self.unknown += 1
         self.difficulty[side].append(group.prompt.difficulty)

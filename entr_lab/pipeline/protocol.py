@@ -154,8 +154,7 @@ class Pipeline(RolloutEvents):
         admission = state.config.admission
         if w.version == state.version or admission.mode is Mode.EXACT:
             return UpdatePlan(None)
-        oldest = state.version - admission.max_intra
-        over = tuple(t.ticket for t in w.held.values() if t.first_version < oldest)
+        over = tuple(t.ticket for t in w.started_before(state.version - admission.max_intra))
         if over and admission.on_update is OnUpdate.HOLD:
             return UpdatePlan(None, held_by=over)
         return UpdatePlan(state.version, aborts=over)
@@ -176,7 +175,7 @@ class Pipeline(RolloutEvents):
             raise ProtocolError(f"{worker!r} has version {w.version}, got {version}; weights never go back.")
         admission = state.config.admission
         if admission.mode is not Mode.EXACT:
-            over = [t for t in w.held.values() if version - t.first_version > admission.max_intra]
+            over = w.started_before(version - admission.max_intra)
             if over and admission.on_update is OnUpdate.HOLD:
                 raise ProtocolError(
                     f"{worker!r} loaded version {version} although ticket {over[0].ticket} may not go past "
@@ -187,7 +186,7 @@ class Pipeline(RolloutEvents):
                     give_up(state, trajectory, LossReason.INTRA, now)
         if w.held:
             decrement(state.holding, w.version, len(w.held))
-            state.holding[version] += len(w.held)
+            state.holding[version] = state.holding.get(version, 0) + len(w.held)
         w.version = version
         self._record("update", worker=worker, version=version, now=now)
 

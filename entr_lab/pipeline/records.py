@@ -100,3 +100,17 @@ class Worker:
     name: str
     version: int
     held: dict[int, Trajectory] = field(default_factory=dict)
+
+    def started_before(self, version: int) -> list[Trajectory]:
+        """Return what it holds whose first token is older than `version`; not for mode exact.
+
+        Rollouts are held in the order in which they were dispatched and weights never go back, so the first one that
+        started late enough ends the search.
+        """
+        early = []
+        for trajectory in self.held.values():
+            if trajectory.version >= version:
+                break
+            if trajectory.first_version < version:
+                early.append(trajectory)
+        return early

@@ -6,19 +6,22 @@ The half of `Pipeline` that is called once per rollout or more; kept lean, since
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from entr_lab.errors import ProtocolError
 from entr_lab.pipeline.decisions import LossReason, Outcome, Wait
-from entr_lab.pipeline.dispatch import dispatch
+from entr_lab.pipeline.dispatch import dispatch, dispatch_each
 from entr_lab.pipeline.events import Event, Sink, plain
 from entr_lab.pipeline.records import Trajectory
-from entr_lab.pipeline.settle import check_versions, end, expire, give_up, score
+from entr_lab.pipeline.settle import check_versions, end, expire, finish, give_up, score
 from entr_lab.pipeline.versions import VersionSpan
 from entr_lab.pipeline.views import PipelineView
 
-__all__ = ["RolloutEvents"]
+__all__ = ["Report", "RolloutEvents"]
+
+Report = tuple[int, Sequence[VersionSpan], float, float]
+"""A finished rollout: its ticket, the versions of its tokens, its reward, when it ended (s)."""
 
 
 class RolloutEvents(PipelineView):
@@ -33,6 +36,24 @@ class RolloutEvents(PipelineView):
             self._state.seq += 1
             if self._log is not None:
                 self._write("dispatch", worker=worker, slots=slots, now=now, answer=started)
+        return started
+
+    def dispatch_each(self, workers: Sequence[str], now: float) -> list[Trajectory]:
+        """Start one rollout on each of `workers`, in order, until one may not start; `dispatch` says why not.
+
+        The same events, decisions and log as one call of `dispatch(worker, 1, now)` for each, but for the refused one.
+        """
+        them = [self._worker(worker) for worker in workers]
+        if self._log is None:
+            started = dispatch_each(self._state, them, now)
+            self._state.seq += len(started)
+            return started
+        started = []
+        for worker in workers:
+            given = self.dispatch(worker, 1, now)
+            if isinstance(given, Wait):
+                break
+            started += given
         return started
 
     def progress(self, ticket: int, spans: Sequence[VersionSpan]) -> None:
@@ -53,14 +74,32 @@ class RolloutEvents(PipelineView):
         trajectory = state.flight.get(ticket)
         if trajectory is None:
             return self._late(ticket, now)
-        self._check_held(trajectory)
-        check_versions(state, trajectory, spans)
-        _check_reward(ticket, reward)
-        answer = end(state, trajectory, spans, now) or score(state, trajectory, reward, now)
+        if trajectory.ended >= 0 or not math.isfinite(reward):
+            self._check_held(trajectory)
+            _check_reward(ticket, reward)
+        answer = finish(state, trajectory, spans, reward, now)
         state.seq += 1
         if self._log is not None:
             self._write("complete", ticket=ticket, spans=spans, reward=reward, now=now, answer=answer)
         return answer
+
+    def complete_each(self, reports: Iterable[Report]) -> list[Outcome]:
+        """Report many finished rollouts, each `(ticket, spans, reward, now)`, in order; `complete` for each of them.
+
+        Raises:
+            ProtocolError: as `complete`; what comes before the wrong report is counted, what comes after it is not.
+        """
+        if self._log is not None:
+            return [self.complete(*report) for report in reports]
+        outcomes, state = [], self._state
+        for ticket, spans, reward, now in reports:
+            trajectory = state.flight.get(ticket)
+            if trajectory is None or trajectory.ended >= 0 or not math.isfinite(reward):
+                outcomes.append(self.complete(ticket, spans, reward, now))
+            else:
+                outcomes.append(finish(state, trajectory, spans, reward, now))
+                state.seq += 1
+        return outcomes
 
     def generated(self, ticket: int, spans: Sequence[VersionSpan], now: float) -> Outcome:
         """Report the last token of a rollout whose reward takes longer; it leaves its worker, `score` finishes it.

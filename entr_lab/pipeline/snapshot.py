@@ -88,7 +88,7 @@ def _fill(state: State, data: dict[str, Any]) -> None:
     for name, version, held in data["workers"]:
         state.workers[name] = Worker(name, version, {ticket: running[ticket] for ticket in held})
         if held:
-            state.holding[version] += len(held)
+            state.holding[version] = state.holding.get(version, 0) + len(held)
     state.flight_floors = Counter((g.first, g.floor) for g in state.open.values() if g.first != NEVER)
     state.ready_floors = Counter(group.floor for group in state.ready.values())
 

@@ -117,7 +117,7 @@ class State:
         # floor, running rollouts by the version that their worker has now.
         self.flight_floors: Counter[tuple[int, int]] = Counter()
         self.ready_floors: Counter[int] = Counter()
-        self.holding: Counter[int] = Counter()
+        self.holding: dict[int, int] = {}
 
     @property
     def target(self) -> int:
@@ -183,7 +183,7 @@ class State:
             self.aborts.append(trajectory)
 
 
-def decrement(counter: Counter[_K], key: _K, by: int = 1) -> None:
+def decrement(counter: dict[_K, int], key: _K, by: int = 1) -> None:
     """Count less, and forget the key at zero, so that an index stays as small as what it indexes."""
     left = counter[key] - by
     if left:

@@ -7,7 +7,8 @@ from typing import Any
 from entr_lab.errors import ProtocolError
 from entr_lab.pipeline.audit import audit
 from entr_lab.pipeline.config import PipelineConfig
-from entr_lab.pipeline.decisions import Batch
+from entr_lab.pipeline.decisions import Batch, Reason
+from entr_lab.pipeline.dispatch import nothing_to_start
 from entr_lab.pipeline.records import Prompt, Worker
 from entr_lab.pipeline.snapshot import dump
 from entr_lab.pipeline.state import Counts, State
@@ -84,6 +85,11 @@ class PipelineView:
         if limit is None or not self._state.open:
             return None
         return next(iter(self._state.open.values())).opened + limit
+
+    @property
+    def closed_for(self) -> Reason | None:
+        """Why no worker would be given a rollout now, whatever its weights; None if one might (ask `dispatch`)."""
+        return nothing_to_start(self._state)
 
     def prompt(self, group: int) -> Prompt:
         """Return the prompt of an open group.

@@ -34,8 +34,13 @@ class VirtualClock:
         self._stopped = False
         self._heap: list[tuple[float, int, Handler, Any]] = []
 
-    def at(self, time: float, handler: Handler, argument: Any = None) -> None:
-        """Schedule `handler(argument)` at `time` (s).
+    def reserve(self) -> int:
+        """Return the next place in the order of scheduling, for an event that is handed in by `at` later."""
+        self._order += 1
+        return self._order
+
+    def at(self, time: float, handler: Handler, argument: Any = None, place: int = 0) -> None:
+        """Schedule `handler(argument)` at `time` (s), among ties at a reserved place if one is given.
 
         Raises:
             ProtocolError: `time` lies in the past, or is not a number.
@@ -44,12 +49,25 @@ class VirtualClock:
             raise ProtocolError(
                 f"an event was scheduled at {time!r} s while the clock shows {self.now!r} s; schedule it now or later."
             )
-        self._order += 1
-        heappush(self._heap, (time, self._order, handler, argument))
+        if not place:
+            self._order = place = self._order + 1
+        heappush(self._heap, (time, place, handler, argument))
 
     def after(self, delay: float, handler: Handler, argument: Any = None) -> None:
         """Schedule `handler(argument)` `delay` seconds from now; `delay` ≥ 0."""
         self.at(self.now + delay, handler, argument)
+
+    def take(self, handler: Handler) -> Any:
+        """Return the argument of the next event and let its time come, if it is one of `handler`'s; else None.
+
+        For a handler that goes on with the next of its own events, in their order, without returning.
+        """
+        heap = self._heap
+        if not heap or self._stopped or heap[0][2] != handler:
+            return None
+        self.fired += 1
+        self.now, _, _, argument = heappop(heap)
+        return argument
 
     def stop(self) -> None:
         """Make `run` return after the event that is firing."""

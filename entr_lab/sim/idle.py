@@ -77,10 +77,10 @@ class Account:
 
     def set_version(self, now: float, version: int) -> None:
         """Start a new stretch of the timeline at `now` under `version`."""
-        now = on_grid(now)
-        if self._after is not None and now >= self._until:
-            self._release()
         if self.keep_segments:
+            now = on_grid(now)
+            if self._after is not None and now >= self._until:
+                self._release()
             self._close(now)
         self.version = version
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entr_lab.sim.plan_hardware import engine_costs, slots, sync_costs, trainer_costs
 from entr_lab.sim.plan_schema import Plan
-from entr_lab.sim.service import EngineCosts, SyncCosts, TrainerCosts
+from entr_lab.sim.time_costs import EngineCosts, SyncCosts, TrainerCosts
 
 __all__ = ["costs_of", "mean_context"]
 

@@ -22,10 +22,11 @@ _WAITS = 4096
 
 
 class GroupDraw(NamedTuple):
-    """What a group needs: response lengths and turns of its rollouts, and whether all its rewards are equal."""
+    """What a group needs: response lengths and turns of its rollouts, mean length, whether all rewards are equal."""
 
     lengths: Sequence[int] = ()
     turns: Sequence[int] = ()
+    mean: float = 0.0
     flat: bool = False
 
 
@@ -47,11 +48,12 @@ class Draws:
         """Return what group `number` needs."""
         while number >= self._next:
             size = self._plan.batch.rollouts
-            lengths = self._workload.lengths_of(self._lengths, _CHUNK, size).tolist()
-            turns = self._workload.turns_of(self._lengths, _CHUNK, size).tolist()
+            lengths = self._workload.lengths_of(self._lengths, _CHUNK, size)
+            turns = np.minimum(self._workload.turns_of(self._lengths, _CHUNK, size), lengths).tolist()
             flat = (self._flat.random(_CHUNK) < self._plan.protocol.zero_variance).tolist()
+            means = (lengths.sum(axis=1) / size).tolist()
             numbers = range(self._next, self._next + _CHUNK)
-            self._groups.update(zip(numbers, map(GroupDraw, lengths, turns, flat), strict=True))
+            self._groups.update(zip(numbers, map(GroupDraw, lengths.tolist(), turns, means, flat), strict=True))
             self._next += _CHUNK
         return self._groups[number]
 

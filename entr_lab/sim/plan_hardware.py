@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entr_lab.errors import ConfigError, check_choice, check_range
-from entr_lab.sim.service import EngineCosts, SyncCosts, TrainerCosts
+from entr_lab.sim.time_costs import EngineCosts, SyncCosts, TrainerCosts
 
 __all__ = [
     "CONSTANTS",

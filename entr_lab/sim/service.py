@@ -1,4 +1,4 @@
-"""The service model: how fast a generator decodes, how long a trainer step and a weight update take.
+"""The service model: how fast a generator decodes, and which weights its tokens come from.
 
 **Decoding is processor sharing.** A continuous-batching engine with b running sequences holding K tokens of context
 emits one token for each of them every
@@ -22,127 +22,70 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from entr_lab.errors import check_range
 from entr_lab.pipeline.versions import VersionSpan
+from entr_lab.sim.time_costs import EngineCosts
 
-__all__ = ["Engine", "EngineCosts", "Rollout", "SyncCosts", "TrainerCosts"]
+__all__ = ["Engine", "Rollout"]
+
+_tuple = tuple.__new__  # what VersionSpan(…) does, without its Python-level constructor: these are the hottest lines
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCosts:
-    """What one generator's steps cost, in seconds.
+class Rollout:
+    """One trajectory on its way through a generator.
 
-    `base[b]` is τ(b, 0) for b = 0 … slots running sequences; `kv` is κ, per token of context; `prefill` per
-    prompt token.
+    Attributes:
+        ticket: the pipeline's number of this start of the rollout.
+        group: its group.
+        reward: the reward that it will have.
+        tokens: response tokens in all.
+        left: response tokens of the turn that is next or running.
+        context: tokens in the cache when that turn starts.
+        prefill: tokens to prefill when it starts.
+        turns: turns that remain, this one included.
+        started: when it was dispatched, in seconds.
+        entered: when it came to its engine for the present turn, in seconds.
+        answers: tokens of tool answers in its context.
+        engine: index of its engine.
+        spans: versions of the tokens of the turns that have ended.
+        v_start, first_mark: its engine's attained service, and number of updates, when the present turn started.
     """
 
-    base: tuple[float, ...]
-    kv: float
-    prefill: float
+    __slots__ = (
+        "answers", "context", "engine", "entered", "first_mark", "group", "left", "prefill", "reward", "spans",
+        "started", "ticket", "tokens", "turns", "v_start",
+    )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        check_range("the number of slots of a generator", len(self.base) - 1, low=1)
-        check_range("the time of a decode step", min(self.base[1:]), low=0, low_open=True)
-        check_range("the cost of a cached token", self.kv, low=0)
-        check_range("the cost of a prefilled token", self.prefill, low=0)
+    entered: float
+    engine: int
+    v_start: float
+    first_mark: int
 
-    @property
-    def slots(self) -> int:
-        """Most sequences that run at once."""
-        return len(self.base) - 1
-
-    def seconds_per_token(self, running: int, context: float) -> float:
-        """Return τ(b, K)/b, the engine's seconds per emitted token."""
-        return (self.base[running] + self.kv * context) / running
-
-    def scaled(self, factor: float) -> EngineCosts:
-        """Return these costs times `factor` > 0."""
-        return EngineCosts(tuple(factor * seconds for seconds in self.base), factor * self.kv, factor * self.prefill)
-
-    @classmethod
-    def linear(
-        cls, fixed: float, per_sequence: float, slots: int, *, kv: float = 0.0, prefill: float = 0.0
-    ) -> EngineCosts:
-        """Costs with base[b] = fixed + per_sequence·b."""
-        return cls(tuple(fixed + per_sequence * batch for batch in range(slots + 1)), kv, prefill)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerCosts:
-    """Seconds of a trainer step: `fixed` + `per_token` · tokens of the batch (prompt and response)."""
-
-    fixed: float
-    per_token: float
-
-    def __post_init__(self) -> None:
-        check_range("the fixed time of a trainer step", self.fixed, low=0)
-        check_range("the trainer's time per token", self.per_token, low=0)
-
-    def step(self, tokens: float) -> float:
-        """Return the seconds of one step over `tokens` tokens."""
-        return self.fixed + self.per_token * tokens
-
-    def scaled(self, factor: float) -> TrainerCosts:
-        """Return these costs times `factor` > 0."""
-        return TrainerCosts(factor * self.fixed, factor * self.per_token)
-
-
-@dataclass(frozen=True, slots=True)
-class SyncCosts:
-    """A weight update: `transfer` seconds during which generators are paused and the trainer is held."""
-
-    transfer: float
-    recompute_kv: bool = True
-    """Whether a generator prefills its running contexts again under the new weights, or keeps the old cache."""
-
-    def __post_init__(self) -> None:
-        check_range("the time of a weight transfer", self.transfer, low=0)
-
-
-@dataclass(slots=True, eq=False)
-class Rollout:
-    """One trajectory on its way through a generator."""
-
-    ticket: int
-    """The pipeline's number of this start of the rollout."""
-    prompt: int
-    """Number of its prompt, which its lengths are drawn by."""
-    tokens: int
-    """Response tokens in all."""
-    left: int
-    """Response tokens of the turn that is next or running."""
-    context: int
-    """Tokens in the cache when the turn starts."""
-    prefill: int
-    """Tokens to prefill when the turn starts."""
-    turns: int = 1
-    """Turns that remain, this one included."""
-    started: float = 0.0
-    """When it was dispatched, in seconds."""
-    entered: float = 0.0
-    """When it came to its engine for the present turn, in seconds."""
-    answers: int = 0
-    """Tokens of tool answers in its context."""
-    engine: int = -1
-    spans: list[VersionSpan] = field(default_factory=list)
-    """Versions of the tokens of the turns that have ended."""
-    v_start: float = 0.0
-    first_mark: int = 0
+    def __init__(
+        self, ticket: int, group: int, tokens: int, turns: int, prompt: int, started: float, reward: float
+    ) -> None:
+        self.ticket = ticket
+        self.group = group
+        self.tokens = tokens
+        self.left = tokens if turns == 1 else tokens // turns
+        self.context = self.prefill = prompt
+        self.turns = turns
+        self.started = started
+        self.reward = reward
+        self.answers = 0
+        self.spans: tuple[VersionSpan, ...] = ()
 
 
 class Engine:
     """One generator under processor sharing; see the module's docstring for the model.
 
-    Times given to its methods never decrease. `epoch` is raised whenever the date of the next completion may have
-    changed, so that an event scheduled for an earlier epoch can be told to be void.
+    Times given to its methods never decrease.
     """
 
     __slots__ = (
-        "_base", "_kv", "_order", "_prefill", "_slots", "admitting", "context", "epoch", "index", "load", "marks",
-        "running", "time", "v", "versions", "waiting",
+        "_base", "_kv", "_order", "_prefill", "_slots", "alarm", "context", "due", "index", "marks", "place", "running",
+        "time", "v", "versions", "waiting",
     )  # fmt: skip
 
     def __init__(self, index: int, costs: EngineCosts, version: int = 0) -> None:
@@ -156,14 +99,19 @@ class Engine:
         self.time = 0.0
         """When `v` was last brought up to date; in the future while the engine is stalled."""
         self.context = 0.0
-        self.epoch = 0
-        self.admitting = True
-        self.load = 0
-        """Rollouts running or waiting here."""
+        self.due = self.alarm = math.inf
+        self.place = 0
+        """For whoever schedules this engine: the date of its next completion, the date of the event that looks for it,
+        and its place among ties."""
         self.running: list[tuple[float, int, Rollout]] = []
         self.waiting: deque[Rollout] = deque()
         self.marks: list[float] = []
         self.versions: list[int] = [version]
+
+    @property
+    def load(self) -> int:
+        """Rollouts running or waiting here."""
+        return len(self.running) + len(self.waiting)
 
     def advance(self, now: float) -> None:
         """Bring the attained service up to `now` (s); a stalled engine attains none."""
@@ -180,42 +128,41 @@ class Engine:
 
     def next_completion(self) -> float:
         """Return when the next running sequence ends its turn, in seconds; infinite if none runs."""
-        if not self.running:
+        running = self.running
+        if not running:
             return math.inf
-        batch = len(self.running)
-        gap = self.running[0][0] - self.v
+        batch = len(running)
+        gap = running[0][0] - self.v
         return self.time + gap * (self._base[batch] + self._kv * (self.context + 0.5 * batch * gap))
 
     def arrive(self, now: float, rollout: Rollout) -> None:
-        """Take in a rollout: it runs at once if a slot is free and the engine admits, else waits in order."""
-        self.advance(now)
+        """Take in a rollout: it runs at once if a slot is free, else waits in order."""
+        if now > self.time:
+            self.advance(now)
         rollout.engine = self.index
         rollout.entered = now
-        self.load += 1
-        if self.admitting and not self.waiting and len(self.running) < self._slots:
-            self._start(rollout)
-            self.epoch += 1
-        else:
+        if self.waiting or len(self.running) >= self._slots:
             self.waiting.append(rollout)
+        else:
+            self._start(rollout)
 
     def complete(self, now: float) -> Rollout:
         """End the turn that `next_completion` announced for `now`; a waiting rollout takes its slot."""
         running = self.running
         batch = len(running)
         v_end, _, rollout = heappop(running)
-        self.context += batch * (v_end - self.v) - rollout.context - rollout.left
+        left = rollout.left
+        self.context += batch * (v_end - self.v) - rollout.context - left
         self.v, self.time = v_end, now
         if rollout.spans or rollout.first_mark < len(self.marks):
-            self._record(rollout, rollout.left)
+            rollout.spans = self._record(rollout)
         else:
-            # What VersionSpan(…) does, without its Python-level constructor: this is the hottest line of a run.
-            rollout.spans.append(tuple.__new__(VersionSpan, (self.versions[-1], 0, rollout.left)))
-        self.load -= 1
+            rollout.spans = (_tuple(VersionSpan, (self.versions[-1], 0, left)),)
         if batch == 1:
             self.context = 0.0  # forget the rounding of a busy period
         if self.waiting:
             self._fill()
-        self.epoch += 1
+        self.due = self.next_completion()
         return rollout
 
     def update(self, now: float, version: int, stall: float, recompute_kv: bool) -> None:
@@ -229,14 +176,6 @@ class Engine:
             self.versions = [version]
         extra = self._prefill * self.context if recompute_kv else 0.0
         self.time = max(self.time, now) + stall + extra
-        self.epoch += 1
-
-    def admit(self, now: float, admitting: bool) -> None:
-        """Open or close the engine to new sequences; those that run go on."""
-        self.advance(now)
-        self.admitting = admitting
-        self._fill()
-        self.epoch += 1
 
     def fail(self, now: float, repair: float) -> list[Rollout]:
         """Lose everything on board, be away for `repair` seconds; returns what was lost, in order of arrival here."""
@@ -245,59 +184,53 @@ class Engine:
         lost.extend(self.waiting)
         self.running.clear()
         self.waiting.clear()
-        self.load = 0
         self.context = 0.0
         self.marks.clear()
         self.versions = self.versions[-1:]
         self.time = max(self.time, now) + repair
-        self.epoch += 1
         return lost
 
-    def stop(self, now: float, rollout: Rollout) -> None:
-        """Give up a rollout that runs or waits here; nothing happens if it is elsewhere."""
+    def stop(self, now: float, rollout: Rollout) -> bool:
+        """Give up a rollout that runs or waits here; returns whether it was here (in a tool call it is not)."""
         self.advance(now)
         if rollout in self.waiting:
             self.waiting.remove(rollout)
-            self.load -= 1
+            return True
         for position, (v_end, _, running) in enumerate(self.running):
             if running is rollout:
                 self.context -= rollout.context + rollout.left - (v_end - self.v)
                 self.running[position] = self.running[-1]
                 self.running.pop()
                 heapify(self.running)
-                self.load -= 1
                 self._fill()
-                self.epoch += 1
-                return
+                return True
+        return False
 
     def _fill(self) -> None:
-        while self.waiting and self.admitting and len(self.running) < self._slots:
+        while self.waiting and len(self.running) < self._slots:
             self._start(self.waiting.popleft())
 
     def _start(self, rollout: Rollout) -> None:
-        self._order += 1
+        self._order = order = self._order + 1
         self.time += self._prefill * rollout.prefill
-        rollout.v_start = self.v
+        rollout.v_start = v = self.v
         rollout.first_mark = len(self.marks)
         self.context += rollout.context
-        heappush(self.running, (self.v + rollout.left, self._order, rollout))
+        heappush(self.running, (v + rollout.left, order, rollout))
 
-    def _record(self, rollout: Rollout, tokens: int) -> None:
-        """Append to the rollout's spans those of a turn of `tokens` tokens that ends now."""
-        spans = rollout.spans
-        first = spans[-1][2] if spans else 0
-        done = first
-        for mark in range(rollout.first_mark, len(self.marks)):
-            upto = first + min(int(self.marks[mark] - rollout.v_start), tokens)
+    def _record(self, rollout: Rollout) -> tuple[VersionSpan, ...]:
+        """Return the rollout's spans with those of the turn that ends now."""
+        spans, marks, versions, v_start = list(rollout.spans), self.marks, self.versions, rollout.v_start
+        first = done = spans[-1][2] if spans else 0
+        end = first + rollout.left
+        for mark in range(rollout.first_mark, len(versions)):
+            upto = first + int(marks[mark] - v_start) if mark < len(marks) else end
+            if upto > end:
+                upto = end
             if upto > done:
-                _extend(spans, self.versions[mark], done, upto)
+                start, version = done, versions[mark]
+                if spans and spans[-1][0] == version:
+                    start = spans.pop()[1]
+                spans.append(_tuple(VersionSpan, (version, start, upto)))
                 done = upto
-        if first + tokens > done:
-            _extend(spans, self.versions[-1], done, first + tokens)
-
-
-def _extend(spans: list[VersionSpan], version: int, start: int, stop: int) -> None:
-    if spans and spans[-1][0] == version:
-        spans[-1] = VersionSpan(version, spans[-1][1], stop)
-    else:
-        spans.append(VersionSpan(version, start, stop))
+        return tuple(spans)

@@ -100,8 +100,12 @@ class _Run(Generators):
 
     # --- what the trainer does --------------------------------------------------------------------------------------
 
+    @property
+    def trainer_busy(self) -> bool:
+        return self.trainer_held or self.pipeline.training is not None
+
     def _take(self) -> None:
-        if self.pipeline.training is not None or self.trainer_held:
+        if self.trainer_busy:
             return
         decision = self.pipeline.take()
         if isinstance(decision, Batch):
@@ -118,7 +122,7 @@ class _Run(Generators):
         self.clock.after(self.trainer_costs.step(self.trained_tokens[-1] + context), self._trained, batch)
         self.open = True
         self._feed()
-        self._mark_all_idle()
+        self.mark_all_idle()
 
     def _context(self, prompt: int) -> int:
         """Tokens of a group that are trained over without having been sampled: prompts and tool answers."""
@@ -143,11 +147,11 @@ class _Run(Generators):
         self.trainer.mark(now, "weights")
         self.clock.after(self.sync.transfer, self._synced)
         for index in range(len(self.engines)):
-            if self.alive[index]:
+            if index not in self.balance.away:
                 self._try_update(index)
         self.open = True
         self._feed()
-        self._mark_all_idle()
+        self.mark_all_idle()
 
     def _synced(self, _: object) -> None:
         self.trainer_held = False

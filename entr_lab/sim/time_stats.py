@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from entr_lab.pipeline.decisions import Batch
@@ -32,24 +32,30 @@ def quantile_of(counts: Mapping[int, int], share: float) -> int:
 
 @dataclass(slots=True)
 class Area:
-    """Time integral of an integer that jumps, for time averages."""
+    """Time average of an integer that jumps.
+
+    With steps s at times t the integral from 0 to T is Σ s·(T − t), so that one sum of moments s·t is enough.
+    """
 
     value: int = 0
     largest: int = 0
-    total: float = 0.0
-    since: float = 0.0
+    moment: float = 0.0
 
     def change(self, now: float, step: int) -> None:
         """Add `step` at `now` (s)."""
-        self.total += self.value * (now - self.since)
-        self.since = now
-        self.value += step
-        if self.value > self.largest:
-            self.largest = self.value
+        self.value = value = self.value + step
+        self.moment += step * now
+        if value > self.largest:
+            self.largest = value
+
+    def leave(self, times: Sequence[float]) -> None:
+        """Take away 1 at each of `times` (s)."""
+        self.value -= len(times)
+        self.moment -= sum(times)
 
     def mean(self, now: float) -> float:
         """Return the time average from 0 to `now` (s)."""
-        return (self.total + self.value * (now - self.since)) / now if now > 0 else 0.0
+        return self.value - self.moment / now if now > 0 else 0.0
 
 
 @dataclass(slots=True)
@@ -72,23 +78,27 @@ class StalenessTally:
     def add(self, batch: Batch) -> int:
         """Count a batch that is trained from its target version; returns its tokens."""
         target = batch.target_version
-        inter, intra, token = self.inter, self.intra, self.token
-        tokens = 0
+        # Plain dictionaries by version first: a Counter takes several times as long.
+        ends: dict[tuple[int, int], int] = {}
+        tokens: dict[int, int] = {}
         for group in batch.groups:
             for trajectory in group.done:
                 spans = trajectory.spans
-                last = spans[-1][0]
-                inter[target - last] += 1
-                intra[last - spans[0][0]] += 1
+                pair = spans[0][0], spans[-1][0]
+                ends[pair] = ends.get(pair, 0) + 1
                 for version, start, stop in spans:
-                    token[target - version] += stop - start
-                    tokens += stop - start
+                    tokens[version] = tokens.get(version, 0) + stop - start
+        for (first, last), count in ends.items():
+            self.inter[target - last] += count
+            self.intra[last - first] += count
+        for version, count in tokens.items():
+            self.token[target - version] += count
         if self.per_batch:
             everyone = [trajectory for group in batch.groups for trajectory in group.done]
             stride = max(1, len(everyone) // self.per_batch)
             chosen = everyone[::stride][: self.per_batch]
             self.sample += [steps_of(trajectory.spans, target) for trajectory in chosen]
-        return tokens
+        return sum(tokens.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ def test_batches_left_counts_the_batches_inside_the_bound(
     starts = range(target, target + 60, updates)
     usable = [start for start in starts if start + updates - 1 - last <= inter]
     assert admission.batches_left(version, target, optimistic=optimistic) == len(usable)
+    assert (version >= admission.oldest_usable(target, optimistic=optimistic)) == bool(usable)
 
 
 def test_modes_are_bounds() -> None:

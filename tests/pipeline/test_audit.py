@@ -41,7 +41,7 @@ def break_a_floor(state: State) -> None:
 
 
 def break_an_index(state: State) -> None:
-    state.holding[5] += 1
+    state.holding[5] = 1
 
 
 def start_twice(state: State) -> None:

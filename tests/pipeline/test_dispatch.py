@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from entr_lab.pipeline import Admission, Policy, Reason, Wait
-from tests.pipeline.helpers import finish, load, make, start, step, take
+from entr_lab.errors import ProtocolError
+from entr_lab.pipeline import Admission, Event, Pipeline, Policy, Reason, Wait
+from tests.pipeline.helpers import finish, load, make, spans, start, step, take
 
 
 def reason(answer: object) -> Reason:
@@ -102,3 +105,77 @@ def test_exact_gives_a_dropped_groups_place_to_the_next_prompt() -> None:
     for r in [*rollouts[:1], *rollouts[2:], again]:
         finish(pipeline, r)
     assert sorted(g.id for g in take(pipeline).groups) == [0, again.group]
+
+
+ADMISSIONS = {
+    "wait": Admission.asynchronous(2, 1),
+    "drop": Admission.asynchronous(2, 1, policy=Policy.DROP),
+    "exact": Admission.exact(1, 1),
+    "one-step": Admission.one_step(),
+}
+
+
+def mixed(admission: Admission, seed: int, log: list[Event] | None = None) -> tuple[Pipeline, list[str]]:
+    """A pipeline with workers of several versions and groups in all stages, and an order in which to ask them."""
+    rng = random.Random(seed)
+    pipeline = make(admission, prompts=14, group_size=3, batch_groups=2, log=log.append if log is not None else None)
+    pipeline.join("v", 0)
+    for _ in range(4):
+        for worker in "wv":
+            pipeline.dispatch(worker, rng.randint(1, 5), 0.0)
+        for worker in "wv":
+            for ticket in pipeline.running(worker):
+                if rng.random() < 0.2:
+                    pipeline.fail(ticket, 0.0)
+                elif admission is not ADMISSIONS["exact"] and rng.random() < 0.8:
+                    pipeline.complete(ticket, spans(pipeline.workers[worker]), rng.random(), 0.0)
+        if not isinstance(pipeline.take(), Wait):
+            pipeline.publish(pipeline.version + 1, 0.0)
+        if rng.random() < 0.7:
+            load(pipeline, "w")
+    return pipeline, rng.choices("wv", [3, 1], k=rng.randint(0, 12))
+
+
+@pytest.mark.parametrize("admission", ADMISSIONS.values(), ids=ADMISSIONS)
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("logged", [False, True])
+def test_dispatching_to_each_is_dispatching_one_by_one(admission: Admission, seed: int, logged: bool) -> None:
+    logs: tuple[list[Event] | None, list[Event] | None] = ([], []) if logged else (None, None)
+    (single, workers), (bulk, _) = mixed(admission, seed, logs[0]), mixed(admission, seed, logs[1])
+    started = []
+    for worker in workers:
+        answer = single.dispatch(worker, 1, 5.0)
+        if isinstance(answer, Wait):
+            break
+        started += answer
+    given = bulk.dispatch_each(workers, 5.0)
+    assert [(t.ticket, t.group, t.index, t.worker) for t in given] == [
+        (t.ticket, t.group, t.index, t.worker) for t in started
+    ]
+    assert bulk.snapshot() == single.snapshot()
+    assert logs[0] == logs[1]
+    bulk.audit()
+
+
+def test_an_unknown_worker_is_named_before_anything_starts() -> None:
+    pipeline = make(prompts=3)
+    with pytest.raises(ProtocolError, match="'nobody' is unknown"):
+        pipeline.dispatch_each(["w", "nobody"], 0.0)
+    assert pipeline.counts.started == 0
+
+
+@pytest.mark.parametrize("admission", ADMISSIONS.values(), ids=ADMISSIONS)
+@pytest.mark.parametrize("seed", range(25))
+def test_closed_for_everybody_means_that_no_worker_of_any_version_gets_one(admission: Admission, seed: int) -> None:
+    pipeline, _ = mixed(admission, seed)
+    for version in range(pipeline.version + 1):
+        pipeline.join(f"of {version}", version)
+    newest_first = sorted(pipeline.workers, key=lambda worker: -pipeline.workers[worker])
+    closed = None
+    while closed is None:
+        closed = pipeline.closed_for
+        answers = [pipeline.dispatch(worker, 1, 0.0) for worker in newest_first]
+        if closed is None:  # whoever may have a rollout, the newest weights may
+            assert not isinstance(answers[0], Wait)
+    assert reason(answers[0]) is closed
+    assert all(isinstance(answer, Wait) for answer in answers)

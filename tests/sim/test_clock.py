@@ -53,3 +53,33 @@ def test_the_past_and_nan_are_refused(time: float) -> None:
     clock = VirtualClock()
     with pytest.raises(ProtocolError, match="clock shows"):
         clock.at(time, print)
+
+
+def test_a_reserved_place_counts_among_ties() -> None:
+    clock = VirtualClock()
+    fired: list[str] = []
+    place = clock.reserve()
+    clock.at(1.0, fired.append, "scheduled first")
+    clock.at(1.0, fired.append, "reserved before", place)
+    clock.run()
+    assert fired == ["reserved before", "scheduled first"]
+
+
+def test_a_handler_may_take_its_own_next_events_and_no_others() -> None:
+    clock = VirtualClock()
+    seen: list[tuple[float, int]] = []
+
+    def tick(number: int | None) -> None:
+        while number is not None:
+            seen.append((clock.now, number))
+            number = clock.take(tick)
+
+    def other(_: object) -> None:
+        seen.append((clock.now, -1))
+
+    for time, handler, number in ((1.0, tick, 1), (2.0, tick, 2), (3.0, other, 0), (4.0, tick, 4)):
+        clock.at(time, handler, number)
+    clock.run()
+    assert seen == [(1.0, 1), (2.0, 2), (3.0, -1), (4.0, 4)]
+    assert clock.fired == 4
+    assert clock.take(tick) is None

@@ -31,6 +31,9 @@ def test_an_area_is_the_integral_of_its_steps() -> None:
     assert area.mean(8.0) == pytest.approx((2 * 2 + 3 * 1) / 8)
     assert area.largest == 3
     assert Area().mean(0.0) == 0.0
+    area.change(8.0, 3)
+    area.leave([9.0, 10.0, 12.0])
+    assert area.mean(16.0) == pytest.approx((2 * 2 + 3 * 1 + 1 + 2 + 4) / 16)
 
 
 def trajectory(index: int, *spans: tuple[int, int, int]) -> Trajectory:

@@ -7,8 +7,10 @@ network; a port of its node's address in a cluster. Ours.
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -34,6 +36,11 @@ class Rendezvous:
 
     address: str
     store: Any = field(default=None, compare=False)
+
+    def close(self) -> None:
+        """Remove the file, once no process needs it any more."""
+        if self.address.startswith("/"):
+            shutil.rmtree(Path(self.address).parent, ignore_errors=True)
 
     def __reduce__(self) -> tuple[type[Rendezvous], tuple[str]]:
         return Rendezvous, (self.address,)

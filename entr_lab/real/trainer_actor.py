@@ -63,6 +63,13 @@ class TrainerActor:
         answer = getattr(self._host, method)(*arguments)
         return send(answer) if self._travels else answer
 
+    def close(self) -> None:
+        """Leave nothing in shared memory."""
+        if self._host is not None:
+            self._host.close()
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+
 
 class RemoteTrainer:
     """The driver's end of a trainer's actors, a `TrainerPort`; every failure is an `EntrLabError`.
@@ -133,7 +140,7 @@ class RemoteTrainer:
         import ray
 
         with contextlib.suppress(EntrLabError, TimeoutError):
-            await self._call("close")
+            await asyncio.gather(*(self._await(handle.close.remote(), "close") for handle in self.handles))
             # Of a killed actor Ray would print that it died.
             ends = (self._await(handle.__ray_terminate__.remote(), "shutdown") for handle in self.handles)
             await asyncio.wait_for(asyncio.gather(*ends, return_exceptions=True), _GRACE)

@@ -31,8 +31,8 @@ def test_two_processes_meet_at_a_file(tmp_path: Path) -> None:
     try:
         torch.multiprocessing.spawn(_member, args=(place.address, str(tmp_path)), nprocs=2)
     finally:
-        Path(place.address).unlink(missing_ok=True)
-        Path(place.address).parent.rmdir()
+        place.close()
+    assert not Path(place.address).parent.exists()
     assert (tmp_path / "0").read_text() == "0 2 3.0"
     assert (tmp_path / "1").read_text() == "1 2 3.0"
 

@@ -62,27 +62,30 @@ def diagnose(batch: TokenBatch, keep: Tensor, weight: Tensor | None = None) -> d
         if column is not None and column.shape != batch.logp_pi.shape:
             raise ShapeError(f"{name} must be {list(batch.logp_pi.shape)}, got {list(column.shape)}.")
     batch = batch.detach()
-    recorded = batch.valid & batch.log_ratio.isfinite()
+    valid, n = batch.valid, batch.n_tokens
+    recorded = valid & batch.log_ratio.isfinite()
     removed = recorded & ~keep
-    log_ratio = torch.where(recorded, batch.log_ratio, torch.zeros_like(batch.log_ratio)).double()
-    entropy = torch.where(recorded, batch.entropy_mu, torch.zeros_like(batch.entropy_mu)).double()
+    log_ratio = batch.log_ratio.double().masked_fill_(~recorded, 0.0)
     outward = log_ratio.sign() * batch.advantage.sign() > 0
+    n_recorded, n_removed = recorded.sum(-1), removed.sum(-1)
     metrics = {
-        "masked_frac": (~keep).double().mean(-1),
-        "unrecorded_frac": (~batch.valid).double().mean(-1),
-        "removed_entropy": _mean(entropy, removed),
-        "removed_low_entropy_frac": _mean((entropy < 0.1).double(), removed),
-        "removed_outward_frac": _mean(outward.double(), removed),
-        "removed_inward_frac": _mean((~outward).double(), removed),
-        "all_abs": _mean(log_ratio.abs(), recorded),
-        "all_kl_k1": _mean(-log_ratio, recorded),
+        "masked_frac": 1.0 - keep.sum(-1).double() / n,
+        "unrecorded_frac": 1.0 - valid.sum(-1).double() / n,
+        "removed_entropy": batch.entropy_mu.double().masked_fill(~removed, 0.0).sum(-1) / n_removed,
+        "removed_low_entropy_frac": (removed & (batch.entropy_mu < 0.1)).sum(-1).double() / n_removed,
+        "removed_outward_frac": (removed & outward).sum(-1).double() / n_removed,
+        "removed_inward_frac": (removed & ~outward).sum(-1).double() / n_removed,
+        "all_abs": log_ratio.abs().sum(-1) / n_recorded,
+        "all_kl_k1": -log_ratio.sum(-1) / n_recorded,
         **_ratio_metrics("all", log_ratio, recorded),
-        **_ratio_metrics("kept", log_ratio, keep & recorded),
+        **_ratio_metrics("kept", log_ratio.masked_fill(~keep, 0.0), keep & recorded),
     }
     metrics["all_chi2"] = metrics["all_ratio_sq"] - 1.0
     if weight is not None:
-        metrics["weight_sq"] = _mean(weight.double().square(), keep)
-        metrics["weight_mean"] = _mean(weight.double(), keep)
+        n_kept = keep.sum(-1)
+        factor = weight.double().masked_fill(~keep, 0.0)
+        metrics["weight_sq"] = torch.linalg.vecdot(factor, factor) / n_kept
+        metrics["weight_mean"] = factor.sum(-1) / n_kept
     return {name: metrics[name] for name in METRICS if name in metrics}
 
 
@@ -93,22 +96,20 @@ def masked_sequence_frac(batch: TokenBatch, keep: Tensor) -> Tensor:
     return torch.tensor(shares, dtype=torch.float64).view(keep.shape[:-1])
 
 
-def _mean(values: Tensor, where: Tensor) -> Tensor:
-    zero = torch.zeros((), dtype=values.dtype, device=values.device)
-    return torch.where(where, values, zero).sum(-1) / where.sum(-1)
-
-
 def _ratio_metrics(prefix: str, log_ratio: Tensor, where: Tensor) -> dict[str, Tensor]:
-    """Return the metrics of r = e^δ over one set; expm1 keeps the digits of small δ."""
+    """Return the metrics of r = e^δ over one set; δ is 0 outside it. expm1 keeps the digits of small δ.
+
+    Of a token outside, δ, r − 1 and k3 are 0, so that sums need no mask; r² is summed as 1 + (r² − 1).
+    """
+    count = where.sum(-1)
     excess = log_ratio.expm1()
-    ratio = excess + 1.0
     # Relative to the largest ratio, so that one token at e^9999 (a log μ that an engine clamps) gives 1/n, not ∞/∞.
-    largest = log_ratio.masked_fill(~where, -inf).amax(-1, keepdim=True)
-    relative = (log_ratio - largest).exp()
+    relative = log_ratio.masked_fill(~where, -inf)
+    relative = (relative - relative.amax(-1, keepdim=True)).exp_()
     return {
-        f"{prefix}_m2": _mean(log_ratio.square(), where),
-        f"{prefix}_ratio_sq": _mean(ratio.square(), where),
-        f"{prefix}_ratio_dev": _mean(excess.abs(), where),
-        f"{prefix}_kl_k3": _mean(excess - log_ratio, where),
-        f"{prefix}_ess_frac": _mean(relative, where).square() / _mean(relative.square(), where),
+        f"{prefix}_m2": torch.linalg.vecdot(log_ratio, log_ratio) / count,
+        f"{prefix}_ratio_sq": 1.0 + (excess * (excess + 2.0)).sum(-1) / count,
+        f"{prefix}_ratio_dev": excess.abs().sum(-1) / count,
+        f"{prefix}_kl_k3": (excess - log_ratio).sum(-1) / count,
+        f"{prefix}_ess_frac": relative.sum(-1).square() / (torch.linalg.vecdot(relative, relative) * count),
     }

@@ -74,7 +74,7 @@ class TrainProcess:
             time.sleep(0.1)
         return int(self.process.returncode)
 
-    def survivors(self, patience: float = 60.0) -> list[str]:
+    def survivors(self, patience: float) -> list[str]:
         """Return the titles of started processes that still run after `patience` seconds."""
         _, alive = psutil.wait_procs([child for child in self.started.values() if _runs(child)], timeout=patience)
         return [_title(child) for child in alive if _runs(child)]

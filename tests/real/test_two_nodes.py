@@ -1,4 +1,4 @@
-"""Two Ray nodes on one machine: a sharded trainer on one, an engine on the other, weights between them."""
+"""Two Ray nodes on one machine: a sharded trainer on one, two engines on the other, weights between them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ async def astray(self, manifest, clear_cache):
     return await update(self, replace(manifest, path="/nowhere/" + Path(manifest.path).name), clear_cache)
 
 RemoteGenerator.update_weights = astray
-# The trainer's two processes want two CPUs of one node, so the engine finds its own only on the other.
+# The trainer's two processes want two CPUs of one node, so the engines find theirs only on the other.
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_ip_address": "127.0.0.1"})
 try:
-    cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
-    settings = ["cluster.ray_address=" + json.dumps(cluster.address), "cluster.nodes=2", "trainer.processes=2",
+    cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1")
+    settings = ["cluster.ray_address=" + json.dumps(cluster.address), "cluster.nodes=2", "trainer.processes=2", "rollout.generators=2",
                 "evaluation.every=3", "evaluation.rollouts=8", "rollout.batch_groups=4"]
     options = [part for setting in settings for part in ("--set", setting)]
     sys.argv = ["entr-lab", "train", "--batches", "3", "--json", "--out", sys.argv[1], *options]
@@ -42,7 +42,7 @@ finally:
 
 @pytest.mark.real
 def test_a_run_over_two_nodes(tmp_path: Path) -> None:
-    """The engine proves weights that came through the object store; nothing of them stays in shared memory."""
+    """Both engines prove weights that came through the object store; nothing of them stays in shared memory."""
     pytest.importorskip("vllm")
     before = set(Path("/dev/shm").glob("entr-lab-*"))
     done = subprocess.run(
@@ -55,6 +55,7 @@ def test_a_run_over_two_nodes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout.strip())
     assert (summary["batches"], summary["version"], summary["groups_trained"]) == (3, 3, 12)
+    assert summary["rollouts_lost"] == {}
     lines = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
     assert [(line["step"], line["rollouts"]) for line in lines] == [(0, 8), (3, 8)]
     assert set(Path("/dev/shm").glob("entr-lab-*")) <= before

@@ -1,12 +1,12 @@
 """What asynchrony gains where tools are slow, measured, beside what `entr-lab plan` predicts from measured inputs.
 
-    python bench/real/tool_latency.py [--batches 40] [--seed 0]
+    python bench/real/tool_latency.py [--batches 24] [--seed 0]
 
 The calculator environment (two tool calls a rollout), sync against async(4, 2), with tool calls of 0, 1 and 4 times the
 time that a rollout takes to generate in the sync run without latency. The plan's inputs are measured here too: the
 engine's time a token at two batch sizes, by itself; lengths, turns, the trainer's step and the weight update from the
 sync run without latency; all rollouts of the plan have the calculator's three turns. No input is fitted to a wall-clock
-that is predicted. Six runs: fifteen minutes.
+that is predicted. Six runs: about twelve minutes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ MODES = {
 }
 SETTINGS = {
     "environment.name": "calculator",
+    "environment.tool_timeout": 600.0,
     "checkpoint.every": 0,
     "log.tensorboard": False,
     "log.traces": True,
@@ -175,7 +176,7 @@ def predict(mode: str, latency: float, base: dict[str, Any], steps: dict[int, fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--batches", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     steps = asyncio.run(seconds_per_step())

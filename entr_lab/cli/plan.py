@@ -35,7 +35,11 @@ def plan(
     inter: Annotated[int | None, typer.Option(help="Bound on versions between last token and update.")] = None,
     intra: Annotated[int | None, typer.Option(help="Bound on weight updates during a rollout.")] = None,
     staleness: Annotated[
-        float | None, typer.Option(help="Largest mean staleness of the best split; the plan's bound if not given.")
+        float | None,
+        typer.Option(
+            help="A limit on the answer: the best split's mean staleness, in versions, is at most this; the plan's "
+            "bound if not given. (sim --staleness is another thing: a lag that is put in.)"
+        ),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Trainer steps of a run; about 40,000 rollouts if not given.")
@@ -51,11 +55,13 @@ def plan(
     out: Annotated[Path | None, typer.Option(help="New folder for plan.json, timeline.png, schedule.json.")] = None,
 ) -> None:
     """Predict throughput, staleness and idle time of a plan, and say what would be better."""
-    from entr_lab.cli.common import available_cores, console, prepare_out, progress_bar, strict_json
+    from entr_lab.cli.common import available_cores, console, prepare_out, progress_bar
     from entr_lab.errors import check_range
 
     if preset == "list":
-        _list_presets()
+        from entr_lab.cli.plan_table import print_presets
+
+        print_presets(console())
         return
     flags = {
         "gpus": gpus,
@@ -91,13 +97,19 @@ def plan(
             workers=workers or available_cores(),
             progress=update,
         )
+    _answer(study, survives, workers or available_cores(), folder, as_json)
+
+
+def _answer(study: PlanStudy, survives: str | None, workers: int, folder: Path | None, as_json: bool) -> None:
+    """Print a study, and write it to a folder."""
+    from entr_lab.cli.common import console, strict_json
     from entr_lab.cli.plan_table import print_study, study_data
 
     data = study_data(study)
     if survives is not None:
         from entr_lab.cli.plan_survival import survival
 
-        data["survival"] = survival(study, survives, workers or available_cores())
+        data["survival"] = survival(study, survives, workers)
     if folder is not None:
         _write(folder, study, data)
     if as_json:
@@ -109,15 +121,6 @@ def plan(
         screen.print(data["survival"]["sentence"], highlight=False)
     if folder is not None:
         screen.print(f"Wrote plan.json, timeline.png and schedule.json to {folder}.", highlight=False, markup=False)
-
-
-def _list_presets() -> None:
-    from entr_lab.cli.common import console
-    from entr_lab.cli.plan_table import describe
-    from entr_lab.sim.plan_presets import PRESETS, preset
-
-    for name in PRESETS:
-        console().print(f"[bold]{name}[/bold]: {describe(preset(name))}", highlight=False)
 
 
 def _choose(config: Path | None, preset: str | None, flags: dict[str, Any]) -> Plan:

@@ -9,10 +9,11 @@ from rich.table import Table
 
 from entr_lab.report.intervals import Interval
 from entr_lab.report.plan_study import PlanStudy
+from entr_lab.sim.plan_presets import PRESETS, preset
 from entr_lab.sim.plan_schema import Plan
 from entr_lab.sim.time_stats import TimeResult, mean_of, quantile_of
 
-__all__ = ["describe", "print_study", "study_data"]
+__all__ = ["describe", "print_presets", "print_study", "study_data"]
 
 _WHY = {
     "generating": "decoding",
@@ -40,6 +41,23 @@ def print_study(screen: Console, study: PlanStudy) -> None:
     if study.more is not None:
         verdict = "" if study.more.excludes_zero else " (not distinguishable from no gain)"
         screen.print(f"One generator more brings {_percent(study.more)}{verdict}.", highlight=False)
+
+
+def print_presets(screen: Console) -> None:
+    """Print a row per named plan."""
+    table = Table(title="Plans with a name; try entr-lab plan --preset NAME", title_justify="left", show_lines=True)
+    for header in ("name", "GPUs", "in short", "source"):
+        table.add_column(header, justify="right" if header == "GPUs" else "left", overflow="fold")
+    for name in PRESETS:
+        plan = preset(name)
+        what = plan.hardware.model if plan.hardware else "measured costs"
+        bound = f" {plan.protocol.max_inter} + {plan.protocol.max_intra}" if plan.protocol.mode == "async" else ""
+        tools = f", {plan.tools.turns:g} turns" if plan.tools.max_turns > 1 else ""
+        short = f"{what}, {plan.batch.size} × {plan.batch.rollouts} of {plan.lengths.mean:g} tokens{tools}, "
+        gpus = f"{plan.gpus} {plan.hardware.gpu if plan.hardware else ''}".strip()
+        table.add_row(name, gpus, short + plan.protocol.mode + bound, plan.published.source if plan.published else "–")
+    screen.print(table)
+    screen.print("In short: model, groups × rollouts of a batch, mean length, mode, bound (inter + intra).")
 
 
 def describe(plan: Plan) -> str:
@@ -145,7 +163,8 @@ def _print_staleness(screen: Console, study: PlanStudy) -> None:
 
 
 def _print_grid(screen: Console, study: PlanStudy) -> None:
-    table = Table(title=f"Split of {study.plan.gpus} GPUs (one seed)", title_justify="left")
+    judged = f"one seed, {study.grid[0].steps} steps each"
+    table = Table(title=f"Split of {study.plan.gpus} GPUs ({judged})", title_justify="left")
     for header in ("generate : train", "tokens/s", "mean staleness", "generators busy", "trainer busy", ""):
         table.add_column(header, justify="right")
     for point in study.grid:
@@ -192,6 +211,7 @@ def study_data(study: PlanStudy) -> dict[str, Any]:
             {
                 "generator_gpus": point.plan.generator_gpus,
                 "trainer_gpus": point.plan.trainer_gpus,
+                "steps": point.steps,
                 "tokens_per_second": point.tokens_per_second,
                 "staleness_mean": point.staleness_mean,
                 "staleness_p99": point.staleness_p99,

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from entr_lab.errors import check_range
 from entr_lab.report.intervals import Interval, mean_interval
-from entr_lab.sim.plan_config import with_split
 from entr_lab.sim.plan_schema import Plan
 from entr_lab.sim.plan_search import (
     Point,
-    best,
+    Progress,
+    Runner,
     calibrated,
-    evaluate_all,
     one_more_generator,
-    splits,
     steps_for,
     synchronous_twin,
 )
+from entr_lab.sim.plan_splits import best, search_splits
 from entr_lab.sim.time_level import simulate
 from entr_lab.sim.time_stats import TimeResult
 
 __all__ = ["PlanStudy", "Prediction", "study_plan"]
 
-_ROLLOUTS, _SEARCH_ROLLOUTS = 40_000, 20_000
+_ROLLOUTS = 40_000
 _SAMPLE = 16
 
 
@@ -74,7 +73,7 @@ def study_plan(
     search: bool = True,
     timeline: bool = False,
     workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> PlanStudy:
     """Study a plan.
 
@@ -84,7 +83,7 @@ def study_plan(
         search: look at other splits and at one generator more.
         timeline: keep the timeline of the first seed.
     """
-    steps = steps_for(plan, _ROLLOUTS) if steps is None else steps
+    steps = steps_for(plan, _ROLLOUTS, low=20) if steps is None else steps
     check_range("--steps", steps, low=2)
     overlapped = plan.protocol.mode in ("one-step", "async")
     versions = [("from chips and model", plan)] if plan.hardware else [("from measured costs", plan)]
@@ -94,29 +93,33 @@ def study_plan(
     wider = one_more_generator(plan) if search and not plan.colocated else None
     cases = [case for _, case, twin in pairs for case in (case, twin)] or [plan]
     cases += [wider] if wider else []
-    jobs = [(case, _steps(case, plan, steps), seed) for case in cases for seed in seeds]
-    searched = [with_split(plan, pool) for pool in splits(plan)] if search and not plan.colocated else []
-    jobs += [(case, min(steps, steps_for(plan, _SEARCH_ROLLOUTS)), seeds[0]) for case in searched]
-    points = evaluate_all(jobs, workers=workers, progress=progress)
-    rates = np.array([point.tokens_per_second for point in points[: len(cases) * len(seeds)]]).reshape(-1, len(seeds))
-    grid = tuple(points[len(cases) * len(seeds) :])
     limit = float(plan.protocol.max_inter + plan.protocol.max_intra) if bound is None else bound
+    result = simulate(plan, steps=steps, seed=seeds[0], sample=_SAMPLE, timeline=timeline)
+    sync = simulate(pairs[0][2], steps=_steps(pairs[0][2], plan, steps), seed=seeds[0]) if pairs else None
+    known = [Point.of(plan, seeds[0], result)] + ([Point.of(pairs[0][2], seeds[0], sync)] if sync else [])
+    jobs = [(case, _steps(case, plan, steps), seed) for case in cases for seed in seeds]
+    with Runner(workers) as runner:
+        points = _run(runner, jobs, known, progress)
+        grid: tuple[Point, ...] = ()
+        if wider:
+            grid = search_splits(plan, steps=steps, bound=limit, known=known[0], runner=runner, progress=progress)
+    rates = np.array([point.tokens_per_second for point in points]).reshape(-1, len(seeds))
     predictions = tuple(
         _predict(label, case, rates[2 * number], rates[2 * number + 1], points[2 * number * len(seeds) :], len(seeds))
         for number, (label, case, _) in enumerate(pairs)
     )
-    return PlanStudy(
-        plan=plan,
-        steps=steps,
-        seeds=tuple(seeds),
-        result=simulate(plan, steps=steps, seed=seeds[0], sample=_SAMPLE, timeline=timeline),
-        sync=simulate(pairs[0][2], steps=_steps(pairs[0][2], plan, steps), seed=seeds[0]) if pairs else None,
-        predictions=predictions,
-        grid=grid,
-        bound=limit,
-        best=best(grid, limit),
-        more=mean_interval(rates[-1] / rates[0] - 1.0) if wider else None,
-    )
+    more = mean_interval(rates[-1] / rates[0] - 1.0) if wider else None
+    return PlanStudy(plan, steps, tuple(seeds), result, sync, predictions, grid, limit, best(grid, limit), more)
+
+
+def _run(
+    runner: Runner, jobs: Sequence[tuple[Plan, int, int]], known: Sequence[Point], progress: Progress | None
+) -> list[Point]:
+    """Run the jobs but those whose points are known, and return the points of all, in order."""
+    have = {(id(point.plan), point.seed): point for point in known}
+    todo = [job for job in jobs if (id(job[0]), job[2]) not in have]
+    rest = iter(runner.run(todo, progress))
+    return [have.get((id(case), seed)) or next(rest) for case, _, seed in jobs]
 
 
 def _steps(case: Plan, plan: Plan, steps: int) -> int:

@@ -20,18 +20,19 @@ from entr_lab.sim.time_stats import TimeResult, mean_of, quantile_of
 
 __all__ = [
     "Point",
-    "best",
+    "Progress",
+    "Runner",
     "calibrated",
     "evaluate",
     "evaluate_all",
     "one_more_generator",
-    "splits",
     "steps_for",
     "synchronous_twin",
     "with_bound",
 ]
 
 Progress = Callable[[int, int], None]
+"""Told after each run: how many are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Point:
     Attributes:
         plan: the plan.
         seed: its seed.
+        steps: trainer steps that it was judged on.
         tokens_per_second: trained response tokens per second.
         seconds_per_step: mean time per batch.
         staleness_mean: mean staleness of a trained token, in versions.
@@ -51,6 +53,7 @@ class Point:
 
     plan: Plan
     seed: int
+    steps: int
     tokens_per_second: float
     seconds_per_step: float
     staleness_mean: float
@@ -65,6 +68,7 @@ class Point:
         return cls(
             plan,
             seed,
+            result.steps,
             result.tokens_per_second,
             result.seconds_per_step,
             mean_of(result.token_staleness),
@@ -85,26 +89,57 @@ def evaluate_all(
     jobs: Sequence[tuple[Plan, int, int]], *, workers: int = 1, progress: Progress | None = None
 ) -> list[Point]:
     """Run many (plan, steps, seed), in order, over `workers` processes."""
-    check_range("workers", workers, low=1)
-    points: list[Point] = []
+    with Runner(workers) as runner:
+        return runner.run(jobs, progress)
 
-    def gather(results: Iterable[Point]) -> list[Point]:
-        for point in results:
-            points.append(point)
-            if progress is not None:
-                progress(len(points), len(jobs))
+
+class Runner:
+    """Processes that run jobs (plan, steps, seed); a context that ends them. The answers do not depend on how many.
+
+    Args:
+        workers: processes; with 1, jobs run in this one.
+
+    Raises:
+        RangeError: `workers` is less than 1.
+    """
+
+    def __init__(self, workers: int) -> None:
+        check_range("workers", workers, low=1)
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, jobs: Sequence[tuple[Plan, int, int]], progress: Progress | None = None) -> list[Point]:
+        """Run jobs and return their points, in order.
+
+        Raises:
+            EngineError: a process died.
+        """
+        points: list[Point] = []
+        try:
+            for point in self._map(jobs):
+                points.append(point)
+                if progress is not None:
+                    progress(len(points), len(jobs))
+        except BrokenProcessPool:
+            raise EngineError(
+                "a worker process died, most likely for lack of memory; use fewer workers or smaller plans."
+            ) from None
         return points
 
-    if workers == 1 or len(jobs) < 2:
-        return gather(map(evaluate, jobs))
-    # A fresh interpreter per process: a forked copy of a process with torch's threads may hang.
-    try:
-        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-            return gather(pool.map(evaluate, jobs, chunksize=max(1, len(jobs) // (8 * workers))))
-    except BrokenProcessPool:
-        raise EngineError(
-            "a worker process died, most likely for lack of memory; use fewer workers or smaller plans."
-        ) from None
+    def _map(self, jobs: Sequence[tuple[Plan, int, int]]) -> Iterable[Point]:
+        if self._workers == 1 or len(jobs) < 2:
+            return map(evaluate, jobs)
+        if self._pool is None:
+            # A fresh interpreter per process: a forked copy of a process with torch's threads may hang.
+            self._pool = ProcessPoolExecutor(min(self._workers, len(jobs)), mp_context=get_context("spawn"))
+        return self._pool.map(evaluate, jobs, chunksize=max(1, len(jobs) // (8 * self._workers)))
 
 
 def steps_for(plan: Plan, rollouts: int, *, low: int = 24, high: int = 400) -> int:
@@ -148,22 +183,6 @@ def calibrated(plan: Plan, *, steps: int, seed: int = 0) -> Plan:
         "trainer_scale": plan.hardware.trainer_scale * published.sync_training_seconds / training,
     }
     return parse_plan(plan.model_dump() | {"hardware": plan.hardware.model_dump() | scales})
-
-
-def splits(plan: Plan, most: int = 12) -> list[int]:
-    """Return up to `most` numbers of generator GPUs that split the plan's GPUs, evenly spread, its own included."""
-    tp = plan.tensor_parallel
-    all_of_them = list(range(tp, plan.gpus, tp))
-    if len(all_of_them) > most:
-        stride = (len(all_of_them) - 1) / (most - 1)
-        all_of_them = [all_of_them[round(stride * position)] for position in range(most)]
-    return sorted({*all_of_them, *([plan.generator_gpus] if 0 < plan.generator_gpus < plan.gpus else [])})
-
-
-def best(points: Sequence[Point], bound: float) -> Point | None:
-    """Return the fastest point whose mean staleness is at most `bound` versions, or None."""
-    inside = [point for point in points if point.staleness_mean <= bound]
-    return max(inside, key=lambda point: point.tokens_per_second, default=None)
 
 
 def one_more_generator(plan: Plan) -> Plan:

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from entr_lab.errors import ConfigError
+from entr_lab.errors import ConfigError, RangeError
 from entr_lab.sim.plan_config import parse_plan
 from entr_lab.sim.plan_presets import preset
 from entr_lab.sim.plan_search import (
-    best,
     calibrated,
     evaluate_all,
     one_more_generator,
-    splits,
     steps_for,
     synchronous_twin,
     with_bound,
@@ -57,27 +55,9 @@ def test_calibration_meets_the_synchronous_phases_and_leaves_the_rest_alone() ->
         calibrated(preset("laptop"), steps=4)
 
 
-def test_splits_are_whole_generators_spread_over_all() -> None:
-    plan = parse_plan(SMALL | {"gpus": 64, "generator_gpus": 36, "tensor_parallel": 2})
-    pools = splits(plan, most=7)
-    assert pools[0] == 2
-    assert pools[-1] == 62
-    assert 36 in pools
-    assert len(pools) <= 8
-    assert all(pool % 2 == 0 for pool in pools)
-
-
-def test_the_best_point_is_the_fastest_inside_the_bound() -> None:
-    plan = parse_plan(SMALL)
-    points = evaluate_all([(with_bound(plan, inter, 2), 24, 0) for inter in (0, 1, 4)])
-    rates = [point.tokens_per_second for point in points]
-    assert rates[0] < rates[1] <= rates[2]
-    assert best(points, 100.0) is points[rates.index(max(rates))]
-    limit = points[1].staleness_mean
-    inside = best(points, limit)
-    assert inside is not None
-    assert inside.staleness_mean <= limit
-    assert best(points, -1.0) is None
+def test_a_bound_may_be_put_in_place_of_the_plans() -> None:
+    plan = with_bound(parse_plan(SMALL), 5, 1)
+    assert (plan.protocol.mode, plan.protocol.max_inter, plan.protocol.max_intra) == ("async", 5, 1)
 
 
 def test_processes_do_not_change_answers() -> None:
@@ -85,6 +65,9 @@ def test_processes_do_not_change_answers() -> None:
     told: list[tuple[int, int]] = []
     assert evaluate_all(jobs, workers=2, progress=lambda done, total: told.append((done, total))) == evaluate_all(jobs)
     assert told == [(1, 3), (2, 3), (3, 3)]
+    assert [point.steps for point in evaluate_all(jobs[:1])] == [6]
+    with pytest.raises(RangeError, match="workers"):
+        evaluate_all(jobs, workers=0)
 
 
 def test_one_generator_more_is_more_gpus() -> None:

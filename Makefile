@@ -9,8 +9,6 @@ VENV_REAL ?= .venv-real
 REAL ?= real-cpu
 CONFIG ?= examples/cpu-tools.toml
 BIN_REAL := $(VENV_REAL)/bin
-# Where pip as it is set up here has no CPU build of torch, it is fetched from PyTorch itself.
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH := $(shell sed -n 's/^torch==//p' constraints-cpu.txt)
 PIP_REAL := $(BIN_REAL)/python -m pip
 
@@ -31,7 +29,7 @@ $(VENV_REAL)/.installed: pyproject.toml constraints-cpu.txt
 	$(PYTHON) -m venv $(VENV_REAL)
 ifeq ($(REAL),real-cpu)
 	$(PIP_REAL) install --quiet 'torch==$(TORCH)+cpu' || \
-	  $(PIP_REAL) install --extra-index-url $(TORCH_INDEX) 'torch==$(TORCH)+cpu'
+	  { echo "pip finds no CPU build of torch: name PyTorch's CPU index in PIP_EXTRA_INDEX_URL and repeat."; exit 1; }
 	$(PIP_REAL) install -c constraints-cpu.txt --editable '.[dev,$(REAL)]'
 	$(PIP_REAL) uninstall --yes torchvision torchaudio torchcodec triton
 else

@@ -24,7 +24,7 @@ from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.sample.sampler import Sampler
 
 from entr_lab.errors import EngineError
-from entr_lab.real import engine_hook_v2, weight_loading
+from entr_lab.real import engine_hook_v2, engine_products, weight_loading
 from entr_lab.real.behaviour import COLUMNS, behaviour_columns
 from entr_lab.real.weight_transfer import read_weights
 
@@ -122,6 +122,7 @@ def _install() -> None:
     if current_platform.is_cuda_alike():
         engine_hook_v2.install(lambda: _STATE.version)
     WeightTransferEngineFactory.register_engine("shm", ShmTransferEngine)
+    engine_products.install()
 
 
 _install()

@@ -30,8 +30,8 @@ RemoteGenerator.update_weights = astray
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_ip_address": "127.0.0.1"})
 try:
     cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1")
-    settings = ["cluster.ray_address=" + json.dumps(cluster.address), "cluster.nodes=2", "trainer.processes=2", "rollout.generators=2",
-                "evaluation.every=3", "evaluation.rollouts=8", "rollout.batch_groups=4"]
+    settings = ["cluster.ray_address=" + json.dumps(cluster.address), "cluster.nodes=2", "trainer.processes=2",
+                "rollout.generators=2", "evaluation.every=3", "evaluation.rollouts=8", "rollout.batch_groups=4"]
     options = [part for setting in settings for part in ("--set", setting)]
     sys.argv = ["entr-lab", "train", "--batches", "3", "--json", "--out", sys.argv[1], *options]
     main()

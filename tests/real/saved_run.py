@@ -37,7 +37,7 @@ def train(folder: Path, batches: int, pace: float = 0.002, dies_at: int | None =
     metrics = MetricsFile(folder / "metrics.jsonl", state.done)
 
     def on_step(report: StepReport) -> None:
-        metrics.write(report.step, report.train.version, report.metrics)
+        metrics.write(report.step, {"version": report.train.version, **report.metrics})
 
     loop = Loop(
         state.pipeline,

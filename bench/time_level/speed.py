@@ -53,13 +53,15 @@ def search() -> dict[str, float]:
         for inter in (1, 2, 4, 6, 8)
         for intra in (1, 4)
     ]
-    wall = time.perf_counter()
+    wall, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     points = evaluate_all([(plan, 200, 0) for plan in plans], workers=2)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "configurations": len(points),
         "steps": 200,
         "rollouts_per_step": base.batch.size * base.batch.rollouts,
         "wall_s": time.perf_counter() - wall,
+        "cpu_s": spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime,
     }
 
 
@@ -78,6 +80,7 @@ def main() -> None:
             "cpu_s_per_million_trajectories": 1e6 * slope,
             "intercept_s": start,
             "exponent": float(np.polyfit(np.log(count), np.log(cpu), 1)[0]),
+            "r_squared": float(1.0 - ((cpu - slope * count - start) ** 2).sum() / ((cpu - cpu.mean()) ** 2).sum()),
             "largest_residual": float(np.abs(cpu - slope * count - start).max() / cpu.max()),
         },
         "search": None if quick else search(),

@@ -81,8 +81,8 @@ class Generators(Orders):
         """The same in a steady plan, for as many turns as can be known to matter to nobody else.
 
         While no rollout may be started, nothing comes of one that ends, except by completing its group; and of that
-        nothing while the trainer is busy. So the engines go on with the turns that end next, and all are reported
-        together: what is done in a loop of its own takes half the time.
+        nothing while the trainer is busy. So the engines go on with the turns that end next, and all are reported by
+        one call.
         """
         if self.open:
             self._turn_ends(engine)

@@ -15,7 +15,7 @@ from entr_lab.real.environments.base import Codec
 from entr_lab.real.environments.datasets import SampleStream, open_samples
 from entr_lab.real.environments.registry import environment_factory
 from entr_lab.real.episode import SamplesTokens, play
-from entr_lab.real.evaluation import Evaluation, Evaluations
+from entr_lab.real.evaluation import Evaluations
 from entr_lab.real.records import Rollout, SamplingSpec
 from entr_lab.real.station import Play
 
@@ -90,7 +90,7 @@ def engine_settings(config: RunConfig, model: str, facts: ModelFacts, place: int
     )
 
 
-def make_evaluations(config: RunConfig, codec: Codec, tell: Callable[[Evaluation], None]) -> Evaluations:
+def make_evaluations(config: RunConfig, codec: Codec) -> Evaluations:
     """Return when to evaluate and on what.
 
     Raises:
@@ -102,7 +102,7 @@ def make_evaluations(config: RunConfig, codec: Codec, tell: Callable[[Evaluation
     held_out = config.model_copy(update={"data": config.data.model_copy(update={"path": path, "shuffle": False})})
     play_one, _ = make_play(held_out, codec)
     first = 0 if path else _HELD_OUT
-    return Evaluations(config.evaluation.every, play_one, range(first, first + config.evaluation.rollouts), tell)
+    return Evaluations(config.evaluation.every, play_one, range(first, first + config.evaluation.rollouts))
 
 
 def make_play(config: RunConfig, codec: Codec) -> tuple[Play, SampleStream]:

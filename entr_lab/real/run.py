@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from entr_lab.real.actors import RemoteGenerator, spawn_generators
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config import RunConfig
-from entr_lab.real.environments.base import Codec
 from entr_lab.real.environments.datasets import SampleStream
 from entr_lab.real.environments.vocabulary import load_codec
+from entr_lab.real.evaluation import Evaluations
 from entr_lab.real.loop import Loop
 from entr_lab.real.loop_settings import LoopSettings
 from entr_lab.real.parts import ModelFacts, engine_settings, find_model, make_evaluations, make_play, read_facts
@@ -36,9 +36,9 @@ class _Parts:
 
     model: str
     facts: ModelFacts
-    codec: Codec
     play: Play
     samples: SampleStream
+    evaluations: Evaluations
 
 
 def prepare_model(config: RunConfig, progress: Callable[[int, int], None] | None = None) -> tuple[str, ModelFacts]:
@@ -67,7 +67,7 @@ def run(
     try:
         model, facts = prepare_model(config, observers.model)
         codec = load_codec(model, facts.vocabulary, trust_remote_code=config.model.trust_remote_code)
-        parts = _Parts(model, facts, codec, *make_play(config, codec))
+        parts = _Parts(model, facts, *make_play(config, codec), make_evaluations(config, codec))
         engines = config.rollout.generators
         observers.say("starting Ray")
         with Cluster(config.cluster.ray_address, cpus=engines + config.trainer.processes):
@@ -105,7 +105,7 @@ async def _train(
             done=state.done,
             on_step=records.step,
             save=RunSaver(folder, state, trainer, feed, config.checkpoint.keep),
-            evaluations=make_evaluations(config, parts.codec, records.evaluation),
+            evaluations=replace(parts.evaluations, tell=records.evaluation),
         )
         observers.say(f"training from batch {state.done}; {time.monotonic() - began:.1f} s after the start")
         await loop.run()

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from setup_engine import machine
+from train_runs import columns, train
 
 from entr_lab.cli.sim_table import print_comparison
 from entr_lab.diagnostics import METRICS
@@ -41,17 +40,6 @@ SETTINGS = {
 }
 
 
-def command(method: str, seed: int, rate: float, batches: int, folder: Path) -> list[str]:
-    """Return the command of one run."""
-    synchronous = get_method(method).synchronous
-    settings = SETTINGS | {"trainer.learning_rate": rate, "asynchrony.mode": "sync" if synchronous else "exact"}
-    if not synchronous:
-        settings |= {"asynchrony.max_inter": INTER, "asynchrony.max_intra": INTRA}
-    options = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
-    train = [str(Path(sys.executable).parent / "entr-lab"), "train", "--json", f"--out={folder}"]
-    return [*train, f"--method={method}", f"--seed={seed}", f"--batches={batches}", *options]
-
-
 def make(method: str, seed: int, rate: float, batches: int, folder: Path) -> str:
     """Make one run unless it is there; return what to say of it."""
     done = folder / "summary.json"
@@ -59,27 +47,24 @@ def make(method: str, seed: int, rate: float, batches: int, folder: Path) -> str
         return "was there"
     if folder.exists():  # what an interrupted comparison left behind
         folder.rename(folder.with_name(f"{folder.name}-{sum(1 for _ in folder.parent.iterdir())}-broken"))
-    call = subprocess.run(command(method, seed, rate, batches, folder), capture_output=True, text=True, check=False)
-    if call.returncode == 0:
-        done.write_text(call.stdout)
-        return f"{json.loads(call.stdout)['seconds']:.0f} s"
-    (folder / "stderr.txt").write_text(call.stderr)
-    if "gradient was not finite" in call.stderr:
-        done.write_text(json.dumps({"failed": call.stderr.strip().splitlines()[-1]}))
-        return "not finite"
-    raise SystemExit(f"{method}, seed {seed}: exit code {call.returncode}; see {folder / 'stderr.txt'}")
-
-
-def lines(path: Path) -> dict[str, np.ndarray]:
-    """Return the columns of a file of JSON lines; null is NaN."""
-    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
-    names = set().union(*rows)
-    return {name: np.array([np.nan if r.get(name) is None else r[name] for r in rows], np.float32) for name in names}
+    synchronous = get_method(method).synchronous
+    settings = SETTINGS | {"method.name": method, "trainer.learning_rate": rate}
+    settings |= {"asynchrony.mode": "sync" if synchronous else "exact"}
+    if not synchronous:
+        settings |= {"asynchrony.max_inter": INTER, "asynchrony.max_intra": INTRA}
+    try:
+        summary = train(folder, settings, batches=batches, seed=seed)
+    except SystemExit as error:
+        if "gradient was not finite" not in str(error):
+            raise
+        summary = {"failed": str(error)}
+    done.write_text(json.dumps(summary))
+    return "not finite" if "failed" in summary else f"{summary['seconds']:.0f} s"
 
 
 def record(method: str, seed: int, folder: Path) -> RunRecord:
     """Return a finished run in the simulator's form."""
-    steps, evaluations = lines(folder / "metrics.jsonl"), lines(folder / "evaluations.jsonl")
+    steps, evaluations = columns(folder / "metrics.jsonl"), columns(folder / "evaluations.jsonl")
     failed = "failed" in json.loads((folder / "summary.json").read_text())
     order = np.argsort(evaluations["step"])
     at = evaluations["step"][order].astype(np.int64)
@@ -88,9 +73,9 @@ def record(method: str, seed: int, folder: Path) -> RunRecord:
         seed=seed,
         updates=len(steps["step"]),
         eval_updates=at,
-        eval_reward=evaluations["reward_mean"][order],
-        eval_entropy=steps["entropy_pi"][np.minimum(at, len(steps["step"]) - 1)],
-        metrics={name: steps[name] for name in METRICS},
+        eval_reward=evaluations["reward_mean"][order].astype(np.float32),
+        eval_entropy=steps["entropy_pi"][np.minimum(at, len(steps["step"]) - 1)].astype(np.float32),
+        metrics={name: steps[name].astype(np.float32) for name in METRICS},
         failed_at=len(steps["step"]) if failed else None,
     )
 

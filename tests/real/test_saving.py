@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from entr_lab.errors import ConfigError, DataError, EngineError
-from entr_lab.pipeline import Batch, read_log, replay
 from entr_lab.real import checkpoint
 from entr_lab.real.checkpoint import latest_checkpoint, load_checkpoint
 from entr_lab.real.config_io import load_config
@@ -24,6 +23,7 @@ from entr_lab.real.saving import resume
 
 pytest.importorskip("safetensors")
 
+from .event_logs import published
 from .saved_run import train
 
 ROOT = Path(__file__).parents[2]
@@ -46,17 +46,6 @@ def killed_run(folder: Path, batches: int, after: int) -> None:
         process.wait()
 
 
-def published(folder: Path) -> list[Batch]:
-    """Replay the whole log and return the batches that were published, in order."""
-    log = read_log((folder / "events.jsonl").read_bytes())
-    assert log.unread == 0, log.reason
-    assert [event.kind for event in log.events].count("start") == 1
-    pipeline, batches = replay(log.events)
-    pipeline.audit()
-    times = [event.kind for event in log.events].count("publish")
-    return list({batch.step: batch for batch in batches}.values())[:times]
-
-
 def test_kill_and_resume_twice(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     killed_run(folder, 1000, after=4)
@@ -66,7 +55,7 @@ def test_kill_and_resume_twice(tmp_path: Path) -> None:
     killed_run(folder, 1000, after=saved.step + 4)
     train(folder, load_checkpoint(latest_checkpoint(folder / "checkpoints")).step + 3)
 
-    batches = published(folder)
+    batches = published(folder)[0]
     assert [batch.step for batch in batches] == list(range(len(batches)))
     trained = Counter(group.id for batch in batches for group in batch.groups)
     assert set(trained.values()) == {1}
@@ -84,7 +73,7 @@ def test_a_dead_trainer_ends_the_run_which_is_resumed(tmp_path: Path) -> None:
         train(folder, 12, pace=0.0, dies_at=6)
     second = train(folder, 12, pace=0.0)
     assert [target for target, _ in second.trainer.seen] == list(range(4, 12))
-    trained = [group.id for batch in published(folder) for group in batch.groups]
+    trained = [group.id for batch in published(folder)[0] for group in batch.groups]
     assert len(trained) == len(set(trained)) == 36
 
 
@@ -102,7 +91,7 @@ def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(
         train(folder, 12, pace=0.0)
     monkeypatch.undo()
     assert train(folder, 12, pace=0.0).done == 12
-    trained = [group.id for batch in published(folder) for group in batch.groups]
+    trained = [group.id for batch in published(folder)[0] for group in batch.groups]
     assert len(trained) == len(set(trained)) == 36
 
 
@@ -113,7 +102,7 @@ def test_a_finished_run_goes_on_with_more_batches(tmp_path: Path) -> None:
     second = train(folder, 9, pace=0.0)
     assert (first.done, second.done) == (5, 9)
     assert len(second.trainer.seen) == 4
-    used = {t.ticket for batch in published(folder)[5:] for group in batch.groups for t in group.done}
+    used = {t.ticket for batch in published(folder)[0][5:] for group in batch.groups for t in group.done}
     assert waiting & used
 
 

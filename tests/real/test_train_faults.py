@@ -23,7 +23,8 @@ pytest.importorskip("psutil")
 pytest.importorskip("safetensors")
 
 from entr_lab.real.checkpoint import latest_checkpoint
-from tests.real.train_process import CORE, GENERATOR, TRAINER, TrainProcess, complete_groups, published
+from tests.real.event_logs import published
+from tests.real.train_process import CORE, GENERATOR, TRAINER, TrainProcess, complete_groups
 
 installed = all(importlib.util.find_spec(name) for name in ("ray", "vllm", "transformers"))
 pytestmark = [

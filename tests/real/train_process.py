@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 
-from entr_lab.pipeline import Batch, Pipeline, read_log, replay
 from entr_lab.real.checkpoint import latest_checkpoint, load_checkpoint
 from entr_lab.real.folders import SHARED_MEMORY
 
@@ -128,17 +127,6 @@ def complete_groups(folder: Path) -> set[int]:
     """Return the groups that were complete and not yet trained at the newest checkpoint."""
     saved = load_checkpoint(latest_checkpoint(folder / "checkpoints"))
     return {group[0] for group in saved.state["pipeline"]["ready"]}
-
-
-def published(folder: Path) -> tuple[list[Batch], Pipeline]:
-    """Replay the whole log, which must be one; return the batches published, in order, and the pipeline at the end."""
-    log = read_log((folder / "events.jsonl").read_bytes())
-    assert log.unread == 0, log.reason
-    assert [event.kind for event in log.events].count("start") == 1
-    pipeline, batches = replay(log.events)
-    pipeline.audit()
-    times = [event.kind for event in log.events].count("publish")
-    return list({batch.step: batch for batch in batches}.values())[:times], pipeline
 
 
 def _runs(child: psutil.Process) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
-import warnings
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,8 +100,3 @@ class LiveEngine:
     def close(self) -> None:
         self.run(self.generator.shutdown())
         self.sender.close()
-        del self.generator
-        # vLLM leaves a socket context to the garbage collector, whose warning would hit whichever test runs then.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()

@@ -31,6 +31,9 @@ __all__ = [
 
 MAX_SEEDS = 4096
 
+_claimed: dict[tuple[int, int], int] = {}
+"""Descriptors of the output folders of this process, by device and inode: their locks end with the process."""
+
 
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
@@ -76,7 +79,8 @@ def prepare_out(out: Path | None) -> Path | None:
     """Create the output folder and prove that it can be written, before any work.
 
     Raises:
-        ConfigError: it is no folder, cannot be written, or holds files already: nothing is overwritten.
+        ConfigError: it is no folder, cannot be written, holds files already, or is another running command's: nothing
+            is overwritten.
     """
     if out is None:
         return None
@@ -91,7 +95,31 @@ def prepare_out(out: Path | None) -> Path | None:
         raise ConfigError(f"--out {str(out)!r} cannot be written ({reason}); choose another folder.") from None
     if occupied:
         raise ConfigError(f"--out {str(out)!r} already holds files; choose a new or empty folder.")
+    if not _claim(out):
+        raise ConfigError(f"--out {str(out)!r} belongs to a command that is still running; choose another folder.")
     return out
+
+
+def _claim(folder: Path) -> bool:
+    """Lock `folder` until the process ends; return False if another process holds it.
+
+    Where folders cannot be locked (Windows, some network file systems) every claim succeeds.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    status = folder.stat()
+    if (status.st_dev, status.st_ino) in _claimed:
+        return True
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        return not isinstance(error, BlockingIOError)
+    _claimed[status.st_dev, status.st_ino] = descriptor
+    return True
 
 
 def parse_seeds(text: str) -> list[int]:

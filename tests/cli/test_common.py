@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +62,23 @@ def test_out_that_is_a_file_is_refused(tmp_path):
         prepare_out(tmp_path / "file")
 
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_out_of_a_running_command_is_refused_until_it_ends(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from entr_lab.cli.common import prepare_out\n"
+        "prepare_out(Path(sys.argv[1])); print('mine', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"mine\n"
+
+        with pytest.raises(ConfigError, match="still running"):
+            prepare_out(tmp_path)
+
+        other.kill()
+    assert prepare_out(tmp_path) == tmp_path
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_out_means_no_folder():

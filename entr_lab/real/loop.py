@@ -228,9 +228,9 @@ class Loop:
         self._feed()
         over = self._advance_trainer()
         for station in self._stations.values():
-            if station.present and not station.busy:
+            if station.present:
                 self._advance_station(station)
-            elif not station.present:
+            else:
                 self.meter.enter(station.name, "starting", self._clock())
         for trajectory in self.pipeline.drain_aborts():
             self._stations[trajectory.worker].stop(trajectory.ticket)
@@ -251,16 +251,20 @@ class Loop:
 
     def _advance_station(self, station: Station) -> None:
         pipeline, now = self.pipeline, self._clock()
-        plan = pipeline.plan_update(station.name)
-        if plan.version is not None:
-            station.update(plan.version)
-            self.meter.enter(station.name, "loads", now)
-            return
-        self._evaluations.advance(station)
+        if not station.busy:
+            plan = pipeline.plan_update(station.name)
+            if plan.version is not None:
+                station.update(plan.version)
+                self.meter.enter(station.name, "loads", now)
+            else:
+                self._evaluations.advance(station)
+        # Also while it loads, or its batch would shrink: what starts then may live through the update, or is refused.
         answer = pipeline.dispatch(station.name, self.settings.slots - station.active, now)
         if isinstance(answer, list):
             for trajectory in answer:
                 station.start(trajectory, int(pipeline.prompt(trajectory.group).id))
+        if station.busy:
+            return
         reason = str(answer.reason) if isinstance(answer, Wait) else ""
         self.meter.enter(station.name, "generates" if station.active else f"waits: {reason}", now)
 

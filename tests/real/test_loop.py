@@ -81,6 +81,31 @@ def test_weights_change_inside_trajectories_and_are_let_go() -> None:
     assert bench.trainer.released == list(range(12))
 
 
+class Patient(PaperGenerator):
+    """Holds every update but the first back until another rollout has started."""
+
+    def __init__(self) -> None:
+        super().__init__(pace=0.001)
+        self.started = asyncio.Event()
+
+    async def generate(self, *arguments: Any) -> Any:
+        self.started.set()
+        return await super().generate(*arguments)
+
+    async def update_weights(self, manifest: Any, clear_cache: bool) -> None:
+        if self.loads:
+            self.started.clear()
+            await asyncio.wait_for(self.started.wait(), 10.0)
+        await super().update_weights(manifest, clear_cache)
+
+
+def test_rollouts_start_while_weights_are_loaded() -> None:
+    bench = Bench(config(Admission.asynchronous(3, 2)), batches=8, generators={"g0": Patient()})
+    bench.run()
+    check_versions(bench)
+    check_once(bench)
+
+
 def test_the_same_versions_are_reported_in_the_trace_of_the_pipeline() -> None:
     bench = Bench(config(Admission.asynchronous(3, 2)))
     bench.run()

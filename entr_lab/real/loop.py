@@ -9,39 +9,38 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from entr_lab.errors import EngineError
 from entr_lab.pipeline import Batch, Done, Mode, Outcome, Pipeline, Wait, spans_of
 from entr_lab.real.evaluation import Evaluations
 from entr_lab.real.loop_settings import LoopSettings
-from entr_lab.real.ports import GeneratorPort, StepResult, TrainerPort
+from entr_lab.real.ports import GeneratorPort, TrainerPort
 from entr_lab.real.prompt_feed import PromptFeed
-from entr_lab.real.reports import Broken, Evaluated, Failed, Finished, Gone, Joined, Loaded, Lost, Report
+from entr_lab.real.reports import (
+    Broken,
+    Evaluated,
+    Failed,
+    Finished,
+    Gone,
+    Joined,
+    Loaded,
+    Lost,
+    Report,
+    Saved,
+    Trained,
+)
 from entr_lab.real.rollout_buffer import RolloutBuffer
 from entr_lab.real.station import Play, Station
 from entr_lab.real.step_report import StepMeter, StepReport
+from entr_lab.real.trainer_station import Saver, TrainerStation
 from entr_lab.real.version_shelf import VersionShelf
 
-__all__ = ["Loop", "Saver"]
+__all__ = ["Loop"]
 
 _MOST_FAILURES: Final = 32
 """Rollouts that may fail one after another before the run gives up."""
-
-Saver = Callable[[int], Awaitable[None]]
-"""Called with the number of batches trained when a checkpoint is due; the trainer is at rest until it returns."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Trained:
-    batch: Batch
-    result: StepResult
-
-
-class _Saved:
-    pass
 
 
 class Loop:
@@ -78,10 +77,11 @@ class Loop:
         evaluations: Evaluations | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.pipeline, self.buffer, self.trainer, self.feed = pipeline, buffer, trainer, feed
+        self.pipeline, self.buffer, self.feed = pipeline, buffer, feed
         self.settings, self.shelf = settings, VersionShelf()
         self._forced = pipeline.config.admission.mode is Mode.EXACT
-        self._reports: asyncio.Queue[Report | _Trained | _Saved] = asyncio.Queue()
+        self._reports: asyncio.Queue[Report] = asyncio.Queue()
+        self._trainer = TrainerStation(trainer, self._reports.put_nowait)
         self._on_step, self._save, self._clock = on_step, save, clock
         self._stations = {
             name: Station(
@@ -97,8 +97,6 @@ class Loop:
             for name, generator in generators.items()
         }
         self._evaluations = evaluations or Evaluations()
-        self._trainer_task: asyncio.Task[None] | None = None
-        self._releases: set[asyncio.Task[None]] = set()
         self._failures = 0
         self.done = done
         """Batches trained, those before a resume included."""
@@ -112,7 +110,7 @@ class Loop:
                 another, or nothing can go on; the message says which.
         """
         try:
-            self.shelf.put(await self.trainer.publish())
+            self.shelf.put(await self._trainer.trainer.publish())
             self._evaluations.consider(self.done, last=False)
             for station in self._stations.values():
                 station.bring_up()
@@ -127,7 +125,7 @@ class Loop:
         await asyncio.sleep(0)  # tasks that have ended leave their books
         deadline = self.pipeline.next_deadline
         limit = None if deadline is None else max(0.0, deadline - self._clock())
-        if limit is None and self._reports.empty() and self._trainer_task is None and self._all_idle():
+        if limit is None and self._reports.empty() and not self._trainer.busy and self._all_idle():
             raise EngineError(
                 f"nothing is running and nothing can start: {self.meter.states()}; check asynchrony.* for limits that "
                 f"exclude each other."
@@ -145,7 +143,7 @@ class Loop:
     def _all_idle(self) -> bool:
         return all(station.idle for station in self._stations.values())
 
-    def _handle(self, report: Report | _Trained | _Saved) -> None:
+    def _handle(self, report: Report) -> None:
         now, pipeline = self._clock(), self.pipeline
         match report:
             case Finished():
@@ -169,10 +167,10 @@ class Loop:
                 self._evaluations.settle(report)
             case Broken():
                 raise report.error
-            case _Trained():
+            case Trained():
                 self._publish(report, now)
-            case _Saved():
-                self._trainer_task = None
+            case Saved():
+                self._trainer.settle()
 
     def _finish(self, report: Finished, now: float) -> None:
         rollout, trajectory = report.rollout, report.trajectory
@@ -196,34 +194,30 @@ class Loop:
                 f"{self._failures} rollouts failed one after another; the last: {type(error).__name__}: {error}"
             ) from error
 
-    def _publish(self, trained: _Trained, now: float) -> None:
+    def _publish(self, trained: Trained, now: float) -> None:
         result, batch = trained.result, trained.batch
         rollouts = self.buffer.batch(batch)
         self.shelf.put(result.manifest)
         self.pipeline.publish(result.manifest.version, now)
-        self._trainer_task = None
+        self._trainer.settle()
         self.done = batch.step + 1
         self._let_go()
         self._on_step(self.meter.report(batch, rollouts, result, now))
         self._evaluations.consider(self.done, last=self.done == self.settings.batches)
-        if self._save is not None and (self.done == self.settings.batches or self._due(self.settings.save_every)):
-            self._trainer_task = asyncio.create_task(self._work(self._checkpoint))
-
-    def _due(self, every: int) -> bool:
-        return every > 0 and self.done % every == 0
+        every = self.settings.save_every
+        due = self.done == self.settings.batches or (every > 0 and self.done % every == 0)
+        if due and self._save is not None:
+            self._trainer.checkpoint(self._save, self.done)
 
     def _let_go(self) -> None:
         oldest = self.pipeline.oldest_needed if self._forced else self.shelf.newest.version
-        for manifest in self.shelf.let_go(oldest):
-            task = asyncio.create_task(self._work(self.trainer.release, manifest))
-            self._releases.add(task)
-            task.add_done_callback(self._releases.discard)
+        self._trainer.release(self.shelf.let_go(oldest))
 
     # --- what may start ---------------------------------------------------------------------------------------------
 
     def _advance(self) -> bool:
         """Start all that may start; return whether the run is over."""
-        if self.done >= self.settings.batches and self._trainer_task is None and self._evaluations.idle:
+        if self.done >= self.settings.batches and not self._trainer.busy and self._evaluations.idle:
             return True
         self._feed()
         over = self._advance_trainer()
@@ -237,7 +231,7 @@ class Loop:
         return over and self._evaluations.idle
 
     def _advance_trainer(self) -> bool:
-        if self._trainer_task is not None or self.done >= self.settings.batches:
+        if self._trainer.busy or self.done >= self.settings.batches:
             return False
         # A batch that is there is taken before new groups are opened against it.
         decision = self.pipeline.take()
@@ -246,7 +240,8 @@ class Loop:
         state = f"waits: {decision.reason}" if isinstance(decision, Wait) else "trains"
         self.meter.enter("trainer", state, self._clock())
         if isinstance(decision, Batch):
-            self._trainer_task = asyncio.create_task(self._work(self._train, decision))
+            every = self.settings.probe_every
+            self._trainer.train(decision, self.buffer.batch(decision), every > 0 and decision.step % every == 0)
         return False
 
     def _advance_station(self, station: Station) -> None:
@@ -273,28 +268,6 @@ class Loop:
         if wanted > 0:
             self.pipeline.add_prompts(self.feed.next(wanted))
 
-    # --- tasks ------------------------------------------------------------------------------------------------------
-
-    async def _work(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        try:
-            await work(*arguments)
-        except Exception as error:
-            self._reports.put_nowait(Broken(error))
-
-    async def _train(self, batch: Batch) -> None:
-        every = self.settings.probe_every
-        probe = every > 0 and batch.step % every == 0
-        result = await self.trainer.step(self.buffer.batch(batch), batch.target_version, probe)
-        self._reports.put_nowait(_Trained(batch, result))
-
-    async def _checkpoint(self) -> None:
-        assert self._save is not None
-        await self._save(self.done)
-        self._reports.put_nowait(_Saved())
-
     async def _stop(self) -> None:
-        if self._trainer_task is not None:
-            self._trainer_task.cancel()
-            self._releases.add(self._trainer_task)
         stations = (station.close() for station in self._stations.values())
-        await asyncio.gather(*self._releases, *stations, return_exceptions=True)
+        await asyncio.gather(self._trainer.close(), *stations, return_exceptions=True)

@@ -1,13 +1,26 @@
-"""What the loop is told: of rollouts, of weights, of generators that come and go. Ours."""
+"""What the loop is told: of rollouts, of weights, of training, of generators that come and go. Ours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from entr_lab.pipeline import Trajectory
+from entr_lab.pipeline import Batch, Trajectory
+from entr_lab.real.ports import StepResult
 from entr_lab.real.records import Rollout
 
-__all__ = ["Broken", "Evaluated", "Failed", "Finished", "Gone", "Joined", "Loaded", "Lost", "Report"]
+__all__ = [
+    "Broken",
+    "Evaluated",
+    "Failed",
+    "Finished",
+    "Gone",
+    "Joined",
+    "Loaded",
+    "Lost",
+    "Report",
+    "Saved",
+    "Trained",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +89,23 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Trained:
+    """A batch is trained and its weights are published."""
+
+    batch: Batch
+    result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The checkpoint that was due is written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """Something failed that the run cannot go on without."""
 
     error: Exception
 
 
-Report = Finished | Failed | Loaded | Joined | Lost | Gone | Evaluated | Broken
+Report = Finished | Failed | Loaded | Joined | Lost | Gone | Evaluated | Trained | Saved | Broken

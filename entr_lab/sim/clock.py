@@ -7,7 +7,7 @@ starts at 0. The run is deterministic: two events at the same instant fire in th
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 from entr_lab.errors import ProtocolError
@@ -68,6 +68,21 @@ class VirtualClock:
         self.fired += 1
         self.now, _, _, argument = heappop(heap)
         return argument
+
+    def swap(self, time: float, handler: Handler, argument: Any, place: int = 0) -> Any:
+        """Schedule `handler(argument)` at `time` ≥ now and `take` the next event, in one: `at`, then `take`.
+
+        `handler` must be the very object that events are scheduled with, not an equal one.
+        """
+        if not place:
+            self._order = place = self._order + 1
+        event = heappushpop(self._heap, (time, place, handler, argument))
+        if event[2] is not handler or self._stopped:
+            heappush(self._heap, event)
+            return None
+        self.fired += 1
+        self.now = event[0]
+        return event[3]
 
     def stop(self) -> None:
         """Make `run` return after the event that is firing."""

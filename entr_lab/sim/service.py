@@ -152,9 +152,9 @@ class Engine:
         batch = len(running)
         v_end, _, rollout = heappop(running)
         left = rollout.left
-        self.context += batch * (v_end - self.v) - rollout.context - left
+        self.context = context = self.context + (batch * (v_end - self.v) - rollout.context - left)
         self.v, self.time = v_end, now
-        if rollout.spans or rollout.first_mark < len(self.marks):
+        if rollout.first_mark < len(self.marks) or rollout.spans:
             rollout.spans = self._record(rollout)
         else:
             rollout.spans = (_tuple(VersionSpan, (self.versions[-1], 0, left)),)
@@ -162,7 +162,13 @@ class Engine:
             self.context = 0.0  # forget the rounding of a busy period
         if self.waiting:
             self._fill()
-        self.due = self.next_completion()
+            self.due = self.next_completion()
+        elif batch == 1:
+            self.due = math.inf
+        else:  # `next_completion`, in place: this is the hottest method
+            batch -= 1
+            gap = running[0][0] - v_end
+            self.due = now + gap * (self._base[batch] + self._kv * (context + 0.5 * batch * gap))
         return rollout
 
     def update(self, now: float, version: int, stall: float, recompute_kv: bool) -> None:

@@ -7,14 +7,14 @@ import math
 from entr_lab.pipeline import Outcome, PipelineConfig, Policy
 from entr_lab.sim.plan_schema import Plan
 from entr_lab.sim.service import Engine, Rollout
-from entr_lab.sim.time_orders import Orders
+from entr_lab.sim.time_together import Together
 
 __all__ = ["Generators"]
 
-_OPEN, _READY = Outcome.OPEN, Outcome.READY
+_OPEN = Outcome.OPEN
 
 
-class Generators(Orders):
+class Generators(Together):
     """All generators of a run, at work."""
 
     def __init__(self, plan: Plan, config: PipelineConfig, seed: int, timeline: bool) -> None:
@@ -26,11 +26,6 @@ class Generators(Orders):
         if plan.failures is not None:
             for index in range(plan.generators):
                 self.clock.after(self.draws.life_time(), self._fail, index)
-
-    @property
-    def trainer_busy(self) -> bool:
-        """Whether a finished batch could not be taken now; without a trainer, never."""
-        return False
 
     # --- turns that end ---------------------------------------------------------------------------------------------
 
@@ -52,86 +47,16 @@ class Generators(Orders):
             self._go_on()
         self._after_turn(engine)
 
-    def _after_turn(self, engine: Engine) -> None:
-        if self.held_back[engine.index]:
-            self._try_update(engine.index)
-        if self.open:
-            self._feed()
-        if not engine.running:
-            self.mark_idle(engine.index)
-        elif engine.alarm == math.inf:  # nothing has scheduled it
-            self._put_off(engine)
-
-    def _put_off(self, engine: Engine, place: int = 0) -> None:
-        """Set the alarm of an engine that has none to the date of its next completion, if any."""
-        now, due = self.clock.now, engine.due
-        engine.alarm = due = due if due > now else now
-        if due < math.inf:
-            self.clock.at(due, self.alarm, engine, place)
-
     def _over(self, rollout: Rollout, now: float) -> Outcome:
         ticket = rollout.ticket
         del self.rollouts[ticket]
-        self.missing[rollout.group] -= 1
+        if left := self.missing[rollout.group] - 1:
+            self.missing[rollout.group] = left
+        else:
+            del self.missing[rollout.group]
         self.in_flight.change(now, -1)
         self.rollout_seconds += now - rollout.started
         return self.pipeline.complete(ticket, rollout.spans, rollout.reward, now)
-
-    def _turns_end(self, engine: Engine) -> None:
-        """The same in a steady plan, for as many turns as can be known to matter to nobody else.
-
-        While no rollout may be started, nothing comes of one that ends, except by completing its group; and of that
-        nothing while the trainer is busy. So the engines go on with the turns that end next, and all are reported by
-        one call.
-        """
-        if self.open:
-            self._turn_ends(engine)
-            return
-        clock, changed, missing, held_back = self.clock, self.balance.changed, self.missing, self.held_back
-        busy = self.trainer_busy and self.synced == self.pipeline.version
-        finished: list[tuple[Rollout, float]] = []
-        at: Engine | None = engine
-        while at is not None:
-            now = clock.now
-            if now == at.alarm:
-                if now < at.due:
-                    self._put_off(at, at.place)
-                else:
-                    at.alarm = math.inf
-                    rollout, index = at.complete(now), at.index
-                    finished.append((rollout, now))
-                    changed.add(index)
-                    missing[rollout.group] = left = missing[rollout.group] - 1
-                    if held_back[index] or not (left or busy):
-                        break
-                    if at.running:
-                        self._put_off(at)
-                    else:
-                        self.mark_idle(index)
-            at = clock.take(self.alarm)
-        self._report(finished, busy)
-        if at is not None:
-            self._after_turn(at)
-
-    def _report(self, finished: list[tuple[Rollout, float]], busy: bool) -> None:
-        reports, rollouts = [], self.rollouts
-        for rollout, now in finished:
-            seconds = now - rollout.started
-            self.rollout_seconds += seconds
-            self.running_seconds += seconds
-            del rollouts[rollout.ticket]
-            reports.append((rollout.ticket, rollout.spans, rollout.reward, now))
-        self.in_flight.leave([now for _, now in finished])
-        calm = True
-        for (rollout, now), outcome in zip(finished, self.pipeline.complete_each(reports), strict=True):
-            if outcome is _READY and busy:
-                self.queue.change(now, 1)
-                del self.missing[rollout.group]
-            elif outcome is not _OPEN:
-                calm = False
-        if not calm:
-            self._settle()
-            self._go_on()
 
     # --- tools and rewards ------------------------------------------------------------------------------------------
 
@@ -175,7 +100,7 @@ class Generators(Orders):
     def _fail(self, index: int) -> None:
         assert self.plan.failures is not None
         now, repair = self.clock.now, self.plan.failures.repair_seconds
-        self.held_back[index] = False
+        self.held_back.discard(index)
         self.engines[index].fail(now, repair)
         self.engines[index].due = math.inf
         self.balance.away.add(index)

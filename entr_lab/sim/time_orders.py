@@ -94,7 +94,7 @@ class Orders(Pool):
         if not pipeline.prompts_left:
             self._add_prompts()
         reason = pipeline.closed_for
-        if reason is None or self.synced != pipeline.version or True in self.held_back:
+        if reason is None or self.synced != pipeline.version or self.held_back:
             return True
         self.blocked, self.open = reason, False
         return False
@@ -167,7 +167,10 @@ class Orders(Pool):
         """Load the newest weights if the pipeline lets this generator; else remember that it is held back."""
         now, engine = self.clock.now, self.engines[index]
         order = self.pipeline.plan_update(self.names[index])
-        self.held_back[index] = bool(order.held_by)
+        if order.held_by:
+            self.held_back.add(index)
+        else:
+            self.held_back.discard(index)
         if order.version is None:
             return
         self.pipeline.update(self.names[index], order.version, now)

@@ -42,7 +42,7 @@ class Pool:
         self.pipeline = Pipeline(config, closed=self._closed)
         self.engines = [Engine(index, engine_costs) for index in range(plan.generators)]
         self.names = [f"generator-{index:04d}" for index in range(plan.generators)]
-        self.held_back = [False] * plan.generators
+        self.held_back: set[int] = set()  # those that finish something before they may load weights
         self.balance = Balance(self.engines, engine_costs.slots)
         self.accounts = [Account(name, "stragglers", keep_segments=timeline) for name in self.names]
         self.rollouts: dict[int, Rollout] = {}

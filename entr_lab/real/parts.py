@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from entr_lab.errors import ConfigError
-from entr_lab.real.config import TINY, RunConfig
+from entr_lab.real.config import RunConfig
+from entr_lab.real.config_sections import TINY
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.environments.base import Codec
 from entr_lab.real.environments.datasets import SampleStream, open_samples

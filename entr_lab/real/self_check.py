@@ -4,9 +4,9 @@
 distribution of every position with the trainer's weights, and compares log-prob, entropy and Σμ². An engine that
 reports the distribution before temperature or truncation, or of other weights, is off by whole nats there.
 
-`rehearse_update` sends a perturbed copy of the weights through the real update path and proves it, before the true
-weights follow. A tensor whose update is lost shows at once, which one small optimiser step would hide in the rounding
-of a bfloat16 engine. Ours.
+`perturbed` weights go through the real update path and are proved before the true ones follow: the rehearsal of a run.
+A tensor whose update is lost shows at once, which one small optimiser step would hide in the rounding of a bfloat16
+engine. Ours.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from entr_lab.errors import EngineError
-from entr_lab.real.canary import LogitsFn, canary_reference, model_logits
-from entr_lab.real.proof import Proof
+from entr_lab.real.canary import LogitsFn
 from entr_lab.real.records import Completion, SamplingSpec
-from entr_lab.real.weight_transfer import WeightManifest, WeightSender, without_ties
 
 __all__ = [
     "CHECK_SAMPLING",
@@ -33,7 +31,6 @@ __all__ = [
     "perturbed",
     "processed_logp",
     "recompute",
-    "rehearse_update",
 ]
 
 CHECK_SAMPLING: Final = SamplingSpec(temperature=1.4, top_p=0.9, max_tokens=12)
@@ -47,13 +44,11 @@ _MEAN_BOUND: Final = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.01}
 
 
 class CheckedGenerator(Protocol):
-    """What the checks need of a generator."""
+    """What the check needs of a generator."""
 
     settings: Any
 
     async def generate(self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1) -> list[Completion]: ...
-
-    async def update_weights(self, manifest: WeightManifest, clear_cache: bool) -> Proof | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,34 +175,3 @@ def perturbed(state: Mapping[str, Tensor], scale: float = 0.2, seed: int = 0) ->
             noise = torch.randn(tensor.shape, generator=random).to(tensor.device)
             made[tensor.data_ptr()] = (tensor.float() * (1 + scale * noise)).to(tensor.dtype)
     return {name: made[tensor.data_ptr()] for name, tensor in state.items()}
-
-
-async def rehearse_update(
-    generator: CheckedGenerator,
-    sender: WeightSender,
-    model: nn.Module,
-    prompts: Sequence[Sequence[int]],
-    version: int = 0,
-) -> Proof | None:
-    """Send perturbed weights and prove them, then send the true ones and prove those. Returns the second proof.
-
-    Args:
-        generator: idle; ends with the weights of `model` under `version`.
-        sender: the trainer's end of the transport.
-        model: a Hugging Face causal language model in this process, not sharded.
-        prompts: canaries.
-        version: of the true weights.
-
-    Raises:
-        EngineError: an update does not take effect.
-    """
-    state = {name: tensor.detach() for name, tensor in model.state_dict(keep_vars=True).items()}
-    proof = None
-    for weights in (perturbed(state), state):
-        reference = canary_reference(model_logits(model, without_ties(weights)), prompts)
-        manifest = sender.publish(weights, version, reference)
-        try:
-            proof = await generator.update_weights(manifest, clear_cache=True)
-        finally:
-            sender.release(manifest)
-    return proof

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from entr_lab.errors import EngineError, check_choice, check_range
-from entr_lab.real.config import EnvironmentConfig
+from entr_lab.real.config_sections import EnvironmentConfig
 from entr_lab.real.environments.registry import environment_class, environment_factory
 from entr_lab.real.environments.vocabulary import PIECES, FixedVocabulary, save_tokenizer
 from entr_lab.real.episode import play

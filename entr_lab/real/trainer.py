@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from entr_lab.errors import EngineError
 from entr_lab.objective import Anchor, Method
 from entr_lab.real.columns import UpdateColumns
-from entr_lab.real.config import ModelConfig, TrainerConfig
+from entr_lab.real.config_sections import ModelConfig, TrainerConfig
 from entr_lab.real.gradient import Gradient, StepTokens
 from entr_lab.real.metrics import summarise
 from entr_lab.real.optimizer_state import flatten, gathered, restore

@@ -11,7 +11,7 @@ import torch
 
 from entr_lab.errors import DataError, EngineError
 from entr_lab.objective import get_method
-from entr_lab.real.config import TrainerConfig
+from entr_lab.real.config_sections import TrainerConfig
 from entr_lab.real.trainer import Trainer
 
 from .fakes import ToyModel, toy_rollouts

@@ -6,9 +6,8 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from entr_lab.objective import Denominator
 from entr_lab.pipeline import Admission, Mode, Policy
-from entr_lab.real.config import MethodConfig, RunConfig
+from entr_lab.real.config import RunConfig
 
 
 def test_the_defaults_are_possible():
@@ -61,15 +60,3 @@ def test_optimiser_steps_raise_the_bound():
 
     assert config.admission.updates_per_batch == 6
     assert config.admission.max_inter == 11
-
-
-def test_a_method_takes_the_shared_setting():
-    """Hyper-parameters in the name; surrogate, denominator and advantage beside it."""
-    method = MethodConfig(
-        name="entr(tau=1.6,eps=0.1)", surrogate="ppo-clip", denominator="token-mean-kept", advantage="dr-grpo"
-    ).build()
-
-    assert (method.rule.tau, method.rule.eps) == (1.6, 0.1)
-    assert method.surrogate.name == "ppo-clip"
-    assert method.reduction.denominator is Denominator.TOKEN_MEAN_KEPT
-    assert method.advantage.value == "dr-grpo"

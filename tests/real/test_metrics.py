@@ -7,7 +7,7 @@ import pytest
 
 from entr_lab.diagnostics import METRICS
 from entr_lab.objective import get_method
-from entr_lab.real.config import TrainerConfig
+from entr_lab.real.config_sections import TrainerConfig
 from entr_lab.real.metrics import METRIC_DOCS
 from entr_lab.real.trainer import Trainer
 

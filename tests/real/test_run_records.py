@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from entr_lab.real.config import EvaluationConfig, LogConfig, RunConfig
+from entr_lab.real.config import RunConfig
+from entr_lab.real.config_sections import EvaluationConfig, LogConfig
 from entr_lab.real.evaluation import Evaluation
 from entr_lab.real.run_records import Observers, RunRecords
 

@@ -8,7 +8,7 @@ import torch
 
 from entr_lab.errors import EngineError, RangeError, UnknownNameError
 from entr_lab.objective import get_method
-from entr_lab.real.config import ModelConfig, TrainerConfig
+from entr_lab.real.config_sections import ModelConfig, TrainerConfig
 from entr_lab.real.environments.vocabulary import PIECES, load_codec
 from entr_lab.real.records import SamplingSpec
 from entr_lab.real.tiny_model import Recipe, cache_folder, start_reward, tiny_model

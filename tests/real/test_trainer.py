@@ -21,7 +21,7 @@ from entr_lab.objective import (
     policy_loss,
 )
 from entr_lab.real.columns import UpdateColumns
-from entr_lab.real.config import TrainerConfig
+from entr_lab.real.config_sections import TrainerConfig
 from entr_lab.real.trainer import Trainer
 from entr_lab.rules import make_rule
 from entr_lab.tokens import TokenBatch

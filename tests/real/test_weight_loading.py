@@ -5,11 +5,27 @@ from __future__ import annotations
 import pytest
 
 from entr_lab.errors import EngineError
-from entr_lab.real.canary import model_logits
-from entr_lab.real.self_check import check_behaviour, rehearse_update
+from entr_lab.real.canary import canary_reference, model_logits
+from entr_lab.real.proof import Proof
+from entr_lab.real.self_check import check_behaviour, perturbed
+from entr_lab.real.weight_transfer import without_ties
 from tests.real.engines import PROMPTS, LiveEngine
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]
+
+
+def rehearse(tied: LiveEngine) -> Proof | None:
+    """Send perturbed weights, then the true ones, under the version that the engine has."""
+    state = {name: tensor.detach() for name, tensor in tied.model.state_dict(keep_vars=True).items()}
+    proof = None
+    for weights in (perturbed(state), state):
+        reference = canary_reference(model_logits(tied.model, without_ties(weights)), PROMPTS)
+        manifest = tied.sender.publish(weights, tied.version, reference)
+        try:
+            proof = tied.run(tied.generator.update_weights(manifest, True))
+        finally:
+            tied.sender.release(manifest)
+    return proof
 
 
 def test_a_tied_head_follows_every_update(tied: LiveEngine) -> None:
@@ -30,9 +46,11 @@ def test_the_proof_catches_vllms_stale_head(tied: LiveEngine) -> None:
         tied.push()
     # The rehearsal sees it even where the true weights have not moved: the perturbed ones have.
     with pytest.raises(EngineError, match="does not use the weights"):
-        tied.run(rehearse_update(tied.generator, tied.sender, tied.model, PROMPTS, tied.version))
+        rehearse(tied)
     tied.run(tied.generator.engine.collective_rpc("stock_reload", args=(False,)))
-    assert tied.run(rehearse_update(tied.generator, tied.sender, tied.model, PROMPTS, tied.version)).worst < 1e-4
+    proof = rehearse(tied)
+    assert proof is not None
+    assert proof.worst < 1e-4
 
 
 def test_weights_that_do_not_cover_the_model_end_the_engine(tied: LiveEngine) -> None:

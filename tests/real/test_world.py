@@ -12,8 +12,8 @@ import torch
 
 from entr_lab.objective import get_method
 from entr_lab.real import trainer_host
-from entr_lab.real.config import TrainerConfig
 from entr_lab.real.config_io import load_config
+from entr_lab.real.config_sections import TrainerConfig
 from entr_lab.real.rendezvous import Rendezvous, meet
 from entr_lab.real.trainer import Trainer
 from entr_lab.real.trainer_host import TrainerHost

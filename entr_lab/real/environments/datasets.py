@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from entr_lab.errors import ConfigError, DataError
-from entr_lab.real.config import DataConfig, EnvironmentConfig
+from entr_lab.real.config_sections import DataConfig, EnvironmentConfig
 from entr_lab.real.environments.base import Sample
 from entr_lab.real.environments.registry import environment_class
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from entr_lab.errors import ConfigError, check_choice
-from entr_lab.real.config import EnvironmentConfig
+from entr_lab.real.config_sections import EnvironmentConfig
 from entr_lab.real.environments.base import Codec, Environment
 from entr_lab.real.environments.tools import ToolRunner
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from entr_lab.errors import ConfigError, DataError
-from entr_lab.real.config import DataConfig, EnvironmentConfig
+from entr_lab.real.config_sections import DataConfig, EnvironmentConfig
 from entr_lab.real.environments.datasets import FileSamples, open_samples
 
 ROWS = [{"prompt": f"{i}+1=", "ground_truth": str(i + 1), "data_source": "sums", "level": i} for i in range(5)]

@@ -3,7 +3,7 @@
 import pytest
 
 from entr_lab.errors import ConfigError, UnknownNameError
-from entr_lab.real.config import EnvironmentConfig
+from entr_lab.real.config_sections import EnvironmentConfig
 from entr_lab.real.environments.base import Step
 from entr_lab.real.environments.registry import BUILT_IN, environment_class, environment_factory
 from entr_lab.real.environments.vocabulary import FixedVocabulary

@@ -43,7 +43,8 @@ class RolloutEvents(PipelineView):
 
         The same events, decisions and log as one call of `dispatch(worker, 1, now)` for each, but for the refused one.
         """
-        them = [self._worker(worker) for worker in workers]
+        known = self._state.workers
+        them = [known[worker] if worker in known else self._worker(worker) for worker in workers]
         if self._log is None:
             started = dispatch_each(self._state, them, now)
             self._state.seq += len(started)
@@ -91,10 +92,10 @@ class RolloutEvents(PipelineView):
         """
         if self._log is not None:
             return [self.complete(*report) for report in reports]
-        outcomes, state = [], self._state
+        outcomes, state, find, finite = [], self._state, self._state.flight.get, math.isfinite
         for ticket, spans, reward, now in reports:
-            trajectory = state.flight.get(ticket)
-            if trajectory is None or trajectory.ended >= 0 or not math.isfinite(reward):
+            trajectory = find(ticket)
+            if trajectory is None or trajectory.ended >= 0 or not finite(reward):
                 outcomes.append(self.complete(ticket, spans, reward, now))
             else:
                 outcomes.append(finish(state, trajectory, spans, reward, now))

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from entr_lab.errors import ProtocolError
 from entr_lab.pipeline.admission import Policy
 from entr_lab.pipeline.decisions import DropReason, LossReason, Outcome
-from entr_lab.pipeline.records import Group, Trajectory, Worker
-from entr_lab.pipeline.state import State
+from entr_lab.pipeline.records import NEVER, Group, Trajectory, Worker
+from entr_lab.pipeline.state import State, decrement
 from entr_lab.pipeline.versions import VersionSpan, check_spans
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "score",
 ]
 
-_NOTHING = VersionSpan(-1, 0, 0)
 _OPEN = Outcome.OPEN
 _REQUEUED = frozenset({DropReason.STALE, DropReason.STRAGGLER, DropReason.TOO_FEW})
 
@@ -80,22 +79,29 @@ def score(state: State, trajectory: Trajectory, reward: float, now: float) -> Ou
 
 
 def finish(state: State, trajectory: Trajectory, spans: Sequence[VersionSpan], reward: float, now: float) -> Outcome:
-    """`check_versions`, `end` and `score` in one: a simulation comes here millions of times, mostly with one span."""
-    version, start, stop = spans[0] if len(spans) == 1 else _NOTHING
+    """`check_versions`, `end` and `score` in one pass: a simulation comes here millions of times."""
     worker = state.workers[trajectory.worker]
-    if not (0 <= start < stop and trajectory.version <= version <= worker.version) or state.exact:
+    stopped, last = 0, trajectory.version
+    for version, start, stop in spans:
+        if start < stopped or stop <= start or version < last:
+            last = NEVER
+            break
+        stopped, last = stop, version
+    if not stopped or last > worker.version or last - spans[0][0] > state.max_intra or state.exact:
         check_versions(state, trajectory, spans)
         return end(state, trajectory, spans, now) or score(state, trajectory, reward, now)
-    ticket, holding, group = trajectory.ticket, state.holding, state.open[trajectory.group]
-    del worker.held[ticket]
-    if holding[worker.version] > 1:
-        holding[worker.version] -= 1
-    else:
-        del holding[worker.version]
-    trajectory.spans, trajectory.ended = tuple(spans), now
-    if version < group.floor:
-        state.move_floor(group, group.first, version)
-    return score(state, trajectory, reward, now)
+    ticket, group = trajectory.ticket, state.open[trajectory.group]
+    del worker.held[ticket], state.flight[ticket], group.running[ticket]
+    decrement(state.holding, worker.version)
+    trajectory.spans, trajectory.ended, trajectory.reward = tuple(spans), now, reward
+    if last < group.floor:
+        state.move_floor(group, group.first, last)
+    done = group.done
+    done.append(trajectory)
+    state.counts.finished += 1
+    if len(done) + group.lost < group.size:
+        return _OPEN
+    return _settle(state, group, now, DropReason.TOO_FEW)
 
 
 def give_up(state: State, trajectory: Trajectory, reason: LossReason, now: float) -> Outcome:

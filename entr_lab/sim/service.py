@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from entr_lab.pipeline.versions import VersionSpan
@@ -145,6 +146,24 @@ class Engine:
             self.waiting.append(rollout)
         else:
             self._start(rollout)
+
+    def arrive_each(self, now: float, rollouts: Sequence[Rollout]) -> None:
+        """`arrive` for each of `rollouts`, in order."""
+        if now > self.time:
+            self.advance(now)
+        index, running, waiting, v, slots = self.index, self.running, self.waiting, self.v, self._slots
+        prefill, marks, order, stalled, context = self._prefill, len(self.marks), self._order, self.time, self.context
+        for rollout in rollouts:
+            rollout.engine, rollout.entered = index, now
+            if waiting or len(running) >= slots:
+                waiting.append(rollout)
+                continue
+            order += 1
+            stalled += prefill * rollout.prefill
+            rollout.v_start, rollout.first_mark = v, marks
+            context += rollout.context
+            heappush(running, (v + rollout.left, order, rollout))
+        self._order, self.time, self.context = order, stalled, context
 
     def complete(self, now: float) -> Rollout:
         """End the turn that `next_completion` announced for `now`; a waiting rollout takes its slot."""

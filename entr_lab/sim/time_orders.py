@@ -17,6 +17,8 @@ from entr_lab.sim.time_pool import Pool
 __all__ = ["Orders"]
 
 _PROMPTS = 512
+_AHEAD = 3
+"""Prompts that are there before rollouts are asked for: a group's worth of them begins two groups at most."""
 _HOPELESS = 100
 """Batches of dropped groups, without a step between, after which a run is given up."""
 
@@ -51,39 +53,59 @@ class Orders(Pool):
     def _feed(self) -> None:
         """Give rollouts to the least loaded generators until the pipeline or the slots say no.
 
-        Each is asked for in the order of the loads. The first of a group is asked for alone, since the answer may be
-        no; the others follow together.
+        Each is asked for in the order of the loads. Where weights differ, the first of a group is asked for alone,
+        since the answer may be no; the others follow together.
         """
         pipeline, balance, names, now = self.pipeline, self.balance, self.names, self.clock.now
         others = self.plan.batch.rollouts - 1
-        touched: dict[int, None] = {}
+        uniform = self.synced == pipeline.version and not self.held_back
+        arrivals: dict[int, list[Rollout]] = {}
         alone = True
         while self._anything_to_start():
+            if balance.changed:
+                self._arrive(arrivals)  # so that loads are counted with all that was given
             picked = balance.pick(1 if alone else others)
             if not picked:
                 if balance.full:
                     self.blocked = Reason.IN_FLIGHT
                 break
-            if alone:
-                given = pipeline.dispatch(names[picked[0]], len(picked), now)
-                if isinstance(given, Wait):
-                    balance.give_back(picked)
-                    if given.reason is Reason.WORKER_VERSION:
-                        balance.close(picked[0])
-                        self._try_update(picked[0])
-                        continue
-                    self.blocked, self.open = given.reason, False
-                    break
-            else:
+            if uniform or not alone:
+                if alone and others:
+                    picked += balance.pick(others)
                 given = pipeline.dispatch_each([names[index] for index in picked], now)
+                uniform = uniform and bool(given)
+            else:
+                answer = pipeline.dispatch(names[picked[0]], len(picked), now)
+                if isinstance(answer, Wait):
+                    balance.give_back(picked)
+                    if answer.reason is not Reason.WORKER_VERSION:
+                        self.blocked, self.open = answer.reason, False
+                        break
+                    self._arrive(arrivals)
+                    balance.close(picked[0])
+                    self._try_update(picked[0])
+                    continue
+                given = answer
             if len(given) < len(picked):
                 balance.give_back(picked[len(given) :])
-            self._launch(given, picked, touched)
-            alone = not alone or not others
-        for index in touched:
+            self._launch(given, picked, arrivals)
+            alone = uniform or not alone or not (others and given)
+        self._arrive(arrivals)
+        for index in arrivals:
             self._schedule(self.engines[index])
         if self.plan.protocol.deadline is not None:
             self._watch_deadline()
+
+    def _arrive(self, arrivals: dict[int, list[Rollout]]) -> None:
+        """Let the generators have what was given to them."""
+        now = self.clock.now
+        for index, rollouts in arrivals.items():
+            if rollouts:
+                engine = self.engines[index]
+                if not engine.running:
+                    self.accounts[index].mark(now, "generating")
+                engine.arrive_each(now, rollouts)
+                rollouts.clear()
 
     def _anything_to_start(self) -> bool:
         """Ask the pipeline before the generators, which spares those the question in most cases.
@@ -91,7 +113,7 @@ class Orders(Pool):
         One with old weights has to be asked: it may learn that it has to update first.
         """
         pipeline = self.pipeline
-        if not pipeline.prompts_left:
+        if pipeline.prompts_left < _AHEAD:
             self._add_prompts()
         reason = pipeline.closed_for
         if reason is None or self.synced != pipeline.version or self.held_back:
@@ -106,8 +128,9 @@ class Orders(Pool):
             Prompt(str(number), difficulty=self.draws.group(number).mean) for number in range(first, first + _PROMPTS)
         )
 
-    def _launch(self, given: Sequence[Trajectory], picked: Sequence[int], touched: dict[int, None]) -> None:
-        now, prompt, engines, rollouts = self.clock.now, self.prompt_tokens, self.engines, self.rollouts
+    def _launch(self, given: Sequence[Trajectory], picked: Sequence[int], arrivals: dict[int, list[Rollout]]) -> None:
+        """Put what was given on its way to the generators that were picked."""
+        now, prompt, rollouts = self.clock.now, self.prompt_tokens, self.rollouts
         group, needs = -1, GroupDraw()
         for trajectory, index in zip(given, picked, strict=False):
             if trajectory.group != group:
@@ -115,14 +138,14 @@ class Orders(Pool):
                 needs = self.draws.group(int(self.pipeline.prompt(group).id))
                 lengths, turns, flat = needs.lengths, needs.turns, needs.flat
                 self.missing.setdefault(group, len(lengths))
-            ticket, rank, engine = trajectory.ticket, trajectory.index, engines[index]
-            if not engine.running:
-                self.accounts[index].mark(now, "generating")
+            ticket, rank = trajectory.ticket, trajectory.index
             rollouts[ticket] = rollout = Rollout(
                 ticket, group, lengths[rank], turns[rank], prompt, now, 0.0 if flat else float(ticket & 1)
             )
-            engine.arrive(now, rollout)
-        touched.update(dict.fromkeys(picked[: len(given)]))
+            if index in arrivals:
+                arrivals[index].append(rollout)
+            else:
+                arrivals[index] = [rollout]
         self.in_flight.change(now, len(given))
 
     def _schedule(self, engine: Engine) -> None:

@@ -46,7 +46,9 @@ class CanaryReference:
     collision: NDArray[np.float32]
 
 
-def canary_prompts(vocabulary: int, *, count: int = 4, length: int = 160, seed: int = 0) -> tuple[tuple[int, ...], ...]:
+def canary_prompts(
+    vocabulary: int, *, count: int = 16, length: int = 160, seed: int = 0
+) -> tuple[tuple[int, ...], ...]:
     """Return fixed random prompts of lengths from `length`/`count` to `length`.
 
     Args:

@@ -93,15 +93,19 @@ class TrainerHost:
 
     def publish(self) -> WeightManifest | None:
         """Publish the current weights under their version."""
+        # Every fourth canary, the longest first: an update in flight interrupts the generators.
+        return self._publish(self.prompts[::-4])
+
+    def _publish(self, prompts: Sequence[Sequence[int]]) -> WeightManifest | None:
         weights = self.trainer.weights(self._first)
-        reference = canary_reference(self.trainer.scorer.logits, self.prompts)
+        reference = canary_reference(self.trainer.scorer.logits, prompts)
         return None if self.sender is None else self.sender.publish(weights, self.trainer.version, reference)
 
     def publish_perturbed(self) -> WeightManifest | None:
         """Publish weights that differ everywhere, under the current version: the rehearsal of an update."""
         model, rank = self.trainer.scorer.model, self.trainer.world.rank
         with swapped(model, perturbed(local_state(model), seed=rank)):
-            return self.publish()
+            return self._publish(self.prompts)
 
     def release(self, manifest: WeightManifest) -> None:
         """Free the file of a version."""

@@ -96,12 +96,20 @@ def main() -> None:
     folders = {run: options.runs / f"{options.rate:g}-{options.batches}" / f"{run[0]}-{run[1]}" for run in runs}
     options.runs.joinpath(f"{options.rate:g}-{options.batches}").mkdir(parents=True, exist_ok=True)
 
+    broken: list[str] = []
+
     def one(run: tuple[str, int]) -> None:
-        said = make(*run, options.rate, options.batches, folders[run])
+        try:
+            said = make(*run, options.rate, options.batches, folders[run])
+        except SystemExit as error:  # the other runs are wanted all the same
+            said = str(error)
+            broken.append(said)
         print(f"{run[0]}, seed {run[1]}: {said}", flush=True)
 
     with ThreadPoolExecutor(options.parallel) as pool:
         list(pool.map(one, runs))
+    if broken:
+        raise SystemExit(f"{len(broken)} of {len(runs)} runs failed; repeat the command. The first: {broken[0]}")
 
     records = [record(*run, folders[run]) for run in runs]
     comparison = compare(method_runs([get_method(m) for m in options.methods], options.seeds, records))

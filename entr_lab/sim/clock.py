@@ -6,6 +6,7 @@ starts at 0. The run is deterministic: two events at the same instant fire in th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from heapq import heappop, heappush, heappushpop
 from typing import Any
@@ -22,7 +23,7 @@ class VirtualClock:
 
     Attributes:
         now: the current virtual time, in seconds; never decreases.
-        fired: how many events have fired, which is the unit of the simulator's cost.
+        fired: how many events have fired; a handler may correct it for what was none, or several in one.
     """
 
     __slots__ = ("_heap", "_order", "_stopped", "fired", "now")
@@ -83,6 +84,11 @@ class VirtualClock:
         self.fired += 1
         self.now = event[0]
         return event[3]
+
+    @property
+    def next_time(self) -> float:
+        """The date of the next event, in seconds; infinite if there is none."""
+        return self._heap[0][0] if self._heap else math.inf
 
     def stop(self) -> None:
         """Make `run` return after the event that is firing."""

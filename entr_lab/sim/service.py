@@ -27,55 +27,11 @@ from heapq import heapify, heappop, heappush
 
 from entr_lab.pipeline.versions import VersionSpan
 from entr_lab.sim.time_costs import EngineCosts
+from entr_lab.sim.time_rollout import Rollout
 
 __all__ = ["Engine", "Rollout"]
 
 _tuple = tuple.__new__  # what VersionSpan(…) does, without its Python-level constructor: these are the hottest lines
-
-
-class Rollout:
-    """One trajectory on its way through a generator.
-
-    Attributes:
-        ticket: the pipeline's number of this start of the rollout.
-        group: its group.
-        reward: the reward that it will have.
-        tokens: response tokens in all.
-        left: response tokens of the turn that is next or running.
-        context: tokens in the cache when that turn starts.
-        prefill: tokens to prefill when it starts.
-        turns: turns that remain, this one included.
-        started: when it was dispatched, in seconds.
-        entered: when it came to its engine for the present turn, in seconds.
-        answers: tokens of tool answers in its context.
-        engine: index of its engine.
-        spans: versions of the tokens of the turns that have ended.
-        v_start, first_mark: its engine's attained service, and number of updates, when the present turn started.
-    """
-
-    __slots__ = (
-        "answers", "context", "engine", "entered", "first_mark", "group", "left", "prefill", "reward", "spans",
-        "started", "ticket", "tokens", "turns", "v_start",
-    )  # fmt: skip
-
-    entered: float
-    engine: int
-    v_start: float
-    first_mark: int
-
-    def __init__(
-        self, ticket: int, group: int, tokens: int, turns: int, prompt: int, started: float, reward: float
-    ) -> None:
-        self.ticket = ticket
-        self.group = group
-        self.tokens = tokens
-        self.left = tokens if turns == 1 else tokens // turns
-        self.context = self.prefill = prompt
-        self.turns = turns
-        self.started = started
-        self.reward = reward
-        self.answers = 0
-        self.spans: tuple[VersionSpan, ...] = ()
 
 
 class Engine:
@@ -138,14 +94,7 @@ class Engine:
 
     def arrive(self, now: float, rollout: Rollout) -> None:
         """Take in a rollout: it runs at once if a slot is free, else waits in order."""
-        if now > self.time:
-            self.advance(now)
-        rollout.engine = self.index
-        rollout.entered = now
-        if self.waiting or len(self.running) >= self._slots:
-            self.waiting.append(rollout)
-        else:
-            self._start(rollout)
+        self.arrive_each(now, (rollout,))
 
     def arrive_each(self, now: float, rollouts: Sequence[Rollout]) -> None:
         """`arrive` for each of `rollouts`, in order."""
@@ -214,6 +163,13 @@ class Engine:
         self.versions = self.versions[-1:]
         self.time = max(self.time, now) + repair
         return lost
+
+    def take_over(self, v: float, time: float, context: float, rollouts: Sequence[Rollout]) -> None:
+        """Go on where somebody else stopped, with `rollouts` running, in the order of their ends."""
+        self.v, self.time, self.context, self._order = v, time, context, len(rollouts)
+        self.running = [(job.v_start + job.left, order, job) for order, job in enumerate(rollouts, 1)]
+        for job in rollouts:
+            job.engine = self.index
 
     def stop(self, now: float, rollout: Rollout) -> bool:
         """Give up a rollout that runs or waits here; returns whether it was here (in a tool call it is not)."""

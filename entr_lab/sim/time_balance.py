@@ -17,14 +17,16 @@ class Balance:
         changed: indices of engines whose load has changed, or which may have work again, since the last `pick`; whoever
             changes an engine adds it.
         away: indices of engines that are down, and get nothing.
+        on_board: what each engine has on board, where somebody else counts it; None: the engines are asked.
         full: whether the last `pick` ended because the least loaded engine had no slot left.
     """
 
-    __slots__ = ("_closed", "_engines", "_heap", "_load", "_slots", "away", "changed", "full")
+    __slots__ = ("_closed", "_engines", "_heap", "_load", "_slots", "away", "changed", "full", "on_board")
 
     def __init__(self, engines: Sequence[Engine], slots: int) -> None:
         self.changed = set(range(len(engines)))
         self.away: set[int] = set()
+        self.on_board: list[int] | None = None
         self.full = False
         self._engines = engines
         self._slots = slots
@@ -71,13 +73,12 @@ class Balance:
         self._closed[index] = True
 
     def _enter(self) -> None:
-        heap, loads, engines = self._heap, self._load, self._engines
+        heap, loads, engines, on_board = self._heap, self._load, self._engines, self.on_board
         if len(heap) > 4 * len(engines):  # mostly entries that no longer hold
             heap.clear()
             self.changed.update(range(len(engines)))
         for index in sorted(self.changed):
-            engine = engines[index]
-            loads[index] = load = len(engine.running) + len(engine.waiting)
+            loads[index] = load = engines[index].load if on_board is None else on_board[index]
             self._closed[index] = index in self.away
             heappush(heap, load * len(engines) + index)
         self.changed.clear()

@@ -21,7 +21,8 @@ class Generators(Together):
         super().__init__(plan, config, seed, timeline)
         self.expiry_due = False
         self.reward_seconds = plan.tools.reward_seconds
-        if _steady(plan):
+        self.steady = _steady(plan)
+        if self.steady:
             self.alarm = self._turns_end
         if plan.failures is not None:
             for index in range(plan.generators):
@@ -32,8 +33,10 @@ class Generators(Together):
     def _turn_ends(self, engine: Engine) -> None:
         now = self.clock.now
         if now != engine.alarm:
-            return  # an earlier alarm was set after this one
+            self.clock.fired -= 1  # an earlier alarm was set after this one
+            return
         if now < engine.due:
+            self.clock.fired -= 1
             self._put_off(engine, engine.place)
             return
         engine.alarm = math.inf

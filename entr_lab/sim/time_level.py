@@ -21,8 +21,8 @@ from entr_lab.errors import ProtocolError
 from entr_lab.pipeline import Admission, Batch, PipelineConfig, Reason, Wait
 from entr_lab.sim.idle import Account, on_grid
 from entr_lab.sim.plan_schema import Plan
-from entr_lab.sim.time_generators import Generators
 from entr_lab.sim.time_stats import StalenessTally, TimeResult
+from entr_lab.sim.time_steady import Steady
 
 __all__ = ["pipeline_config", "simulate"]
 
@@ -68,7 +68,7 @@ def pipeline_config(plan: Plan) -> PipelineConfig:
     )
 
 
-class _Run(Generators):
+class _Run(Steady):
     """One run of the time level: generators and a trainer; `simulate` is the public face."""
 
     def __init__(self, plan: Plan, steps: int, seed: int, sample: int, timeline: bool) -> None:
@@ -146,10 +146,7 @@ class _Run(Generators):
         self.synced, self.trainer_held = version, True
         self.trainer.mark(now, "weights")
         self.clock.after(self.sync.transfer, self._synced)
-        for index in range(len(self.engines)):
-            if index not in self.balance.away:
-                self._try_update(index)
-        self.open = True
+        self._update_all()
         self._feed()
         self.mark_all_idle()
 

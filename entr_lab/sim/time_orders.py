@@ -186,6 +186,13 @@ class Orders(Pool):
         if not engine.running:
             self.mark_idle(engine.index)
 
+    def _update_all(self) -> None:
+        """Have all generators that are up load the newest weights, as far as the pipeline lets them."""
+        for index in range(len(self.engines)):
+            if index not in self.balance.away:
+                self._try_update(index)
+        self.open = True
+
     def _try_update(self, index: int) -> None:
         """Load the newest weights if the pipeline lets this generator; else remember that it is held back."""
         now, engine = self.clock.now, self.engines[index]

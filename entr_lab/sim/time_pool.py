@@ -35,15 +35,15 @@ class Pool:
 
     def __init__(self, plan: Plan, config: PipelineConfig, seed: int, timeline: bool) -> None:
         self.plan = plan
-        engine_costs, self.trainer_costs, self.sync = costs_of(plan)
+        self.costs, self.trainer_costs, self.sync = costs_of(plan)
         self.clock = VirtualClock()
         self.draws = Draws(plan, seed)
         self.drop_bias = DropBias()
         self.pipeline = Pipeline(config, closed=self._closed)
-        self.engines = [Engine(index, engine_costs) for index in range(plan.generators)]
+        self.engines = [Engine(index, self.costs) for index in range(plan.generators)]
         self.names = [f"generator-{index:04d}" for index in range(plan.generators)]
         self.held_back: set[int] = set()  # those that finish something before they may load weights
-        self.balance = Balance(self.engines, engine_costs.slots)
+        self.balance = Balance(self.engines, self.costs.slots)
         self.accounts = [Account(name, "stragglers", keep_segments=timeline) for name in self.names]
         self.rollouts: dict[int, Rollout] = {}
         self.blocked = Reason.NO_PROMPTS

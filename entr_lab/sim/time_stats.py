@@ -131,7 +131,7 @@ class TimeResult:
         rollouts_lost: starts that came to nothing, by reason.
         drop_bias: trained against dispatched groups; `difficulty` is the mean length that a group asks for, known
             even of groups that were never finished.
-        events: events fired; the simulator's cost.
+        events: turns that ended, and whatever else happened; alarms that were put off are none.
         sample: step functions of trained trajectories, for a schedule.
         timeline: stretches by resource, if they were asked for.
     """

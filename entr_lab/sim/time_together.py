@@ -60,6 +60,7 @@ class Together(Orders):
             if now == at.alarm:
                 if now < due:
                     place = at.place  # an early alarm is put off
+                    clock.fired -= 1
                 else:
                     rollout, index = at.complete(now), at.index
                     due = at.due
@@ -80,6 +81,8 @@ class Together(Orders):
                     at = clock.swap(due, alarm, at, place)
                     continue
                 at.alarm = math.inf
+            else:
+                clock.fired -= 1
             at = clock.take(alarm)
         self.balance.changed |= changed
         self.rollout_seconds += seconds

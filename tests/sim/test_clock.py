@@ -83,3 +83,28 @@ def test_a_handler_may_take_its_own_next_events_and_no_others() -> None:
     assert seen == [(1.0, 1), (2.0, 2), (3.0, -1), (4.0, 4)]
     assert clock.fired == 4
     assert clock.take(tick) is None
+
+
+def test_a_swap_schedules_and_takes_and_leaves_others_where_they_were() -> None:
+    clock = VirtualClock()
+    seen: list[tuple[float, str]] = []
+
+    def tick(name: str) -> None:
+        seen.append((clock.now, name))
+        if name == "a":
+            assert clock.swap(5.0, tick, "late") == "b"
+            seen.append((clock.now, "b"))
+            assert clock.swap(2.5, tick, "soon") == "soon"
+            assert clock.now == 2.5
+            assert clock.swap(4.0, tick, "after") is None  # somebody else's is next
+
+    def other(name: str) -> None:
+        seen.append((clock.now, name))
+
+    for time, handler, name in ((1.0, tick, "a"), (2.0, tick, "b"), (3.0, other, "c")):
+        clock.at(time, handler, name)
+    assert clock.next_time == 1.0
+    clock.run()
+    assert seen == [(1.0, "a"), (2.0, "b"), (3.0, "c"), (4.0, "after"), (5.0, "late")]
+    assert clock.fired == 6
+    assert clock.next_time == math.inf

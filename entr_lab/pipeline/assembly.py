@@ -12,7 +12,7 @@ so waiting for the old groups always ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -54,11 +54,11 @@ def _bounded(state: State, key: OrderKey | None) -> list[Group] | Wait | Done:
         return _too_few(state)
     if state.optimistic:
         return _ordered(state, key, size)
-    lowest = Counter[int]()
+    lowest: dict[int, int] = {}
     missing = size
     for floor in sorted(state.ready_floors):
-        lowest[floor] = min(missing, state.ready_floors[floor])
-        missing -= lowest[floor]
+        lowest[floor] = taken = min(missing, state.ready_floors[floor])
+        missing -= taken
     # With nothing open the wait could not end; it comes to that only if a rollout broke the contract of update().
     if state.open and not _safe_without(state, lowest):
         return _unless_stuck(state, Reason.OLD_GROUPS)
@@ -80,16 +80,19 @@ def _ordered(state: State, key: OrderKey | None, size: int) -> list[Group]:
     return list(islice(ready, size))
 
 
-def _safe_without(state: State, taken: Counter[int]) -> bool:
+def _safe_without(state: State, taken: Mapping[int, int]) -> bool:
     admission, size = state.config.admission, state.config.batch_groups
     after = state.version + admission.updates_per_batch
-    floors = Counter(state.ready_floors)
-    floors.subtract(taken)
+    # Plain dictionaries: this is asked whenever a group ends that the trainer may be waiting for.
+    floors = dict(state.ready_floors)
+    for floor, groups in taken.items():
+        floors[floor] -= groups
     # An unfinished rollout ends no earlier than the version that it started under, nor than what the most
     # outdated busy worker has now.
     slowest = min(state.holding, default=NEVER)
     for (first, floor), groups in state.flight_floors.items():
-        floors[min(floor, max(first, slowest))] += groups
+        lowest = min(floor, max(first, slowest))
+        floors[lowest] = floors.get(lowest, 0) + groups
     before = 0
     for floor in sorted(floors):
         before += floors[floor]

@@ -154,14 +154,21 @@ class Fleet:
         self._rows = self._rows[:, keep]
         self._order = self._order[:0]
 
-    def spans(self, entry: int) -> tuple[VersionSpan, ...]:
-        """Return the versions of the tokens of one entry of `coming`."""
+    def spans(self, start: int, stop: int) -> list[tuple[VersionSpan, ...]]:
+        """Return the versions of the tokens of entries `start` ≤ i < `stop` of `coming`."""
+        coming, newest, version = self.coming, len(self._marks), self._versions[-1]
+        return [
+            (_tuple(VersionSpan, (version, 0, length)),) if first == newest else self._straddling(entry)
+            for entry, (length, first) in enumerate(
+                zip(coming.lengths[start:stop], coming.firsts[start:stop], strict=True), start
+            )
+        ]
+
+    def _straddling(self, entry: int) -> tuple[VersionSpan, ...]:
         coming, marks, versions = self.coming, self._marks, self._versions
-        length, first = coming.lengths[entry], coming.firsts[entry]
-        if first == len(marks):
-            return (_tuple(VersionSpan, (versions[-1], 0, length)),)
-        spans, done, engine, begin = [], 0, coming.engines[entry], coming.begins[entry]
-        for mark in range(first, len(versions)):
+        engine, begin, length, done = coming.engines[entry], coming.begins[entry], coming.lengths[entry], 0
+        spans: list[VersionSpan] = []
+        for mark in range(coming.firsts[entry], len(versions)):
             upto = min(int(marks[mark][engine] - begin), length) if mark < len(marks) else length
             if upto > done:
                 spans.append(_tuple(VersionSpan, (versions[mark], done, upto)))

@@ -7,10 +7,10 @@ as long as no generator has to finish something before it may load weights; from
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from entr_lab.pipeline import Outcome, PipelineConfig, Trajectory
-from entr_lab.pipeline.rollouts import Report
 from entr_lab.sim.plan_schema import Plan
 from entr_lab.sim.service import Rollout
 from entr_lab.sim.time_fleet import Fleet
@@ -134,41 +134,39 @@ class Steady(Generators):
 
     def _end_some(self, fleet: Fleet, limit: float, first: bool) -> None:
         """End turns before `limit`, up to the first that may let the trainer step, and report them together."""
-        missing, on_board, coming, spans = self.missing, self.on_board, fleet.coming, fleet.spans
-        times, engines, tickets, groups, started = coming[:5]
+        missing, on_board, coming, begin = self.missing, self.on_board, fleet.coming, self.ended
+        engines, groups = coming.engines, coming.groups
         busy = self.trainer_busy
-        wanted = 0 if busy else max(self.plan.batch.size - self.pipeline.ready_groups, 1)
-        reports: list[Report] = []
+        wanted = 0 if busy else max(self.plan.batch.size - self.pipeline.ready_groups, 1)  # 0: as many as there are
         complete: list[float] = []  # when groups were
-        seconds = 0.0
-        for entry in range(self.ended, len(times)):
-            now = times[entry]
-            if now >= limit and not first:
-                break
-            first = False
-            ticket, group, index = tickets[entry], groups[entry], engines[entry]
-            reports.append((ticket, spans(entry), float(ticket & 1), now))
-            seconds += now - started[entry]
+        stop = max(bisect_left(coming.times, limit, begin), begin + first)
+        for entry in range(begin, stop):
+            index, group = engines[entry], groups[entry]
             on_board[index] = load = on_board[index] - 1
             if left := missing[group] - 1:
                 missing[group] = left
             else:
                 del missing[group]
-                complete.append(now)
+                complete.append(coming.times[entry])
                 if len(complete) == wanted:
+                    stop = entry + 1
                     break
             if not load:
-                self.clock.now = now
+                self.clock.now = coming.times[entry]
                 self.mark_idle(index)
-        self.clock.now = reports[-1][3]
-        self.clock.fired += len(reports)
-        self.balance.changed.update(engines[self.ended : self.ended + len(reports)])
-        self.ended += len(reports)
+        self.ended, ended = stop, stop - begin
+        times, tickets = coming.times[begin:stop], coming.tickets[begin:stop]
+        self.clock.now = times[-1]
+        self.clock.fired += ended
+        self.balance.changed.update(engines[begin:stop])
+        seconds = sum(times) - sum(coming.started[begin:stop])
         self.rollout_seconds += seconds
         self.running_seconds += seconds
-        self.in_flight.leave([now for _, _, _, now in reports])
+        self.in_flight.leave(times)
+        rewards = [float(ticket & 1) for ticket in tickets]
+        reports = zip(tickets, fleet.spans(begin, stop), rewards, times, strict=True)
         outcomes = self.pipeline.complete_each(reports)
-        assert outcomes.count(Outcome.OPEN) == len(reports) - len(complete)
+        assert outcomes.count(Outcome.OPEN) == ended - len(complete)
         take = not busy and len(complete) == wanted
         for now in complete[:-1] if take else complete:
             self.queue.change(now, 1)

@@ -170,7 +170,8 @@ class Pipeline(RolloutEvents):
             ProtocolError: the version is not published, goes back, or stretches a rollout under `on_update` hold.
         """
         state, w = self._state, self._worker(worker)
-        self._check_published(version)
+        if version != state.version:
+            self._check_published(version)
         if version < w.version:
             raise ProtocolError(f"{worker!r} has version {w.version}, got {version}; weights never go back.")
         admission = state.config.admission

@@ -12,7 +12,7 @@ from entr_lab.errors import ProtocolError
 from entr_lab.pipeline.admission import Policy
 from entr_lab.pipeline.decisions import DropReason, LossReason, Outcome
 from entr_lab.pipeline.records import NEVER, Group, Trajectory, Worker
-from entr_lab.pipeline.state import State, decrement
+from entr_lab.pipeline.state import State
 from entr_lab.pipeline.versions import VersionSpan, check_spans
 
 __all__ = [
@@ -92,7 +92,11 @@ def finish(state: State, trajectory: Trajectory, spans: Sequence[VersionSpan], r
         return end(state, trajectory, spans, now) or score(state, trajectory, reward, now)
     ticket, group = trajectory.ticket, state.open[trajectory.group]
     del worker.held[ticket], state.flight[ticket], group.running[ticket]
-    decrement(state.holding, worker.version)
+    holding, version = state.holding, worker.version
+    if holding[version] > 1:
+        holding[version] -= 1
+    else:
+        del holding[version]
     trajectory.spans, trajectory.ended, trajectory.reward = tuple(spans), now, reward
     if last < group.floor:
         state.move_floor(group, group.first, last)

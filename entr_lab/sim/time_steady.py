@@ -96,7 +96,7 @@ class Steady(Generators):
         pipeline, now, names = self.pipeline, self.clock.now, self.names
         self._settle_fleet(fleet)
         self.stale = True
-        if any(pipeline.plan_update(name).held_by for name in names):
+        if any(order.held_by for order in map(pipeline.plan_update, names)):
             self._break_up(fleet)
             super()._update_all()
             return

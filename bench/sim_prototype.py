@@ -98,7 +98,7 @@ class Prototype:
                 z[flipped] += errors.flip_sd * torch.randn(len(flipped[0]), z.shape[-1])
             logp = z.log_softmax(-1)
             p = logp.exp()
-            token = (p / torch.empty_like(p).exponential_()).argmax(-1)
+            token = torch.rand_like(p).log_().div_(p).argmax(-1)  # log U / p is minus an exponential of rate p
             entropies.append(-(p * logp).sum(-1))
             mu.append(p.gather(-1, token[..., None])[..., 0])
             episodes.step(token.numpy())

@@ -114,6 +114,13 @@ class WorkerExtension:
         """Stamp `version` on the tokens from now on."""
         _STATE.version = version
 
+    def take_weights(self: Any, wire: dict[str, Any]) -> None:
+        """Load a published file and tag it: one call of the engine while generation stands still."""
+        self.start_weight_update()
+        self.update_weights(update_info=wire)
+        self.finish_weight_update()
+        self.tag_weights(wire["version"])
+
 
 def _install() -> None:
     # A progress bar takes a lock between processes by default: a semaphore in shared memory, which a kill leaves there.

@@ -64,10 +64,10 @@ class EngineUpdates:
         self._paused.set()
         try:
             if self._transfer == "shm":
-                await self._load_file(manifest)
+                await self._guard(self._engine.collective_rpc("take_weights", args=(manifest.to_wire(),)))
             else:
                 await self._received.wait()
-            await self._guard(self._engine.collective_rpc("tag_weights", args=(manifest.version,)))
+                await self._guard(self._engine.collective_rpc("tag_weights", args=(manifest.version,)))
             await self._guard(self._engine.update_weight_version(str(manifest.version)))
         except BaseException as error:
             self.broken = f"an update to weights {manifest.version} broke off: {error}"
@@ -76,13 +76,6 @@ class EngineUpdates:
             self._paused.clear()
         self.version = manifest.version
         await self._guard(self._engine.resume_generation())
-
-    async def _load_file(self, manifest: WeightManifest) -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        await self._guard(self._engine.start_weight_update())
-        await self._guard(self._engine.update_weights(WeightTransferUpdateRequest(update_info=manifest.to_wire())))
-        await self._guard(self._engine.finish_weight_update())
 
     async def connect(self, request: Any) -> None:
         """Connect to the trainer."""

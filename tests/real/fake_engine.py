@@ -11,7 +11,6 @@ import torch
 from entr_lab.real.behaviour import behaviour_columns
 from entr_lab.real.canary import CanaryReference
 from entr_lab.real.engine_settings import EngineSettings
-from entr_lab.real.engine_updates import EngineUpdates
 from entr_lab.real.generator import Generator
 
 VOCABULARY = 30
@@ -54,6 +53,8 @@ class FakeEngine:
         self._note(method)
         if method == "tag_weights":
             self.worker = args[0]
+        if method == "take_weights":
+            self.worker = args[0]["version"]
         return [self.wrong] if method == "check_weights" else [None]
 
     async def update_weight_version(self, version: str) -> None:
@@ -129,17 +130,9 @@ class FakedGenerator(Generator):
 
     def __init__(self, settings: EngineSettings | None = None, engine: FakeEngine | None = None) -> None:
         super().__init__(settings or EngineSettings(model="m", dtype="float32"), engine or FakeEngine(), FakeProcess())
-        self.updates = _Updates(self.engine, self.settings.transfer, self._guard)
 
     def _parameters(self, sampling: Any, n: int, greedy: bool = False) -> Any:
         return SimpleNamespace(n=n, sampling=sampling, greedy=greedy)
-
-
-class _Updates(EngineUpdates):
-    async def _load_file(self, manifest: Any) -> None:
-        await self._guard(self._engine.start_weight_update())
-        await self._guard(self._engine.update_weights(manifest))
-        await self._guard(self._engine.finish_weight_update())
 
 
 def fake_reference(engine: FakeEngine, shift: float = 0.0) -> CanaryReference:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from entr_lab.errors import ConfigError, check_range
@@ -109,7 +110,7 @@ class Workload:
     group_correlation: float = 0.0
     """ρ in [0, 1): how much of the variance of the normal score is the prompt's."""
     turns: float = 1.0
-    """Mean number of turns; 1 + a geometric number of tool calls, at most `max_turns`."""
+    """Mean number of turns, of which each is the last with the same probability, and that of `max_turns` for sure."""
     max_turns: int = 1
 
     def __post_init__(self) -> None:
@@ -127,9 +128,16 @@ class Workload:
 
     def turns_of(self, rng: np.random.Generator, groups: int, size: int) -> Ints:
         """Draw numbers of turns `[groups, size]`, each in [1, max_turns]."""
-        if self.max_turns == 1:
-            return np.ones((groups, size), dtype=np.int64)
-        return np.minimum(rng.geometric(1.0 / self.turns, (groups, size)), self.max_turns)
+        if self.turns in (1.0, self.max_turns):
+            return np.full((groups, size), int(self.turns))
+        return np.minimum(rng.geometric(self._last_turn(), (groups, size)), self.max_turns)
+
+    def _last_turn(self) -> float:
+        """The probability p that a turn is the last, from E[min(G, M)] = (1 − (1 − p)^M)/p for G geometric, M = max."""
+        most, mean = self.max_turns, self.turns
+        # Between its slope at 0, where the mean is M − p·M(M − 1)/2 at least, and the p of no maximum.
+        low = 1e-3 * (most - mean) / (most * most)
+        return float(brentq(lambda p: -math.expm1(most * math.log1p(-p)) / p - mean, low, 1.0 / mean, xtol=1e-16))
 
     def moments(self) -> tuple[float, float]:
         """Return E[L] and E[L²] of the capped response length, in tokens and tokens², by quadrature."""

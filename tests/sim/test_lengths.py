@@ -66,6 +66,18 @@ def test_turns_have_the_mean_asked_and_stay_in_range() -> None:
     assert Workload(Fixed(10.0), cap=10).turns_of(np.random.default_rng(3), 2, 2).tolist() == [[1, 1], [1, 1]]
 
 
+@pytest.mark.parametrize(
+    ("mean", "most"), [(1.0, 4), (1.5, 2), (3.0, 6), (14.3, 40), (4.999, 5), (5.0, 5), (4.0, 10_000)]
+)
+def test_the_mean_number_of_turns_is_the_one_asked_for_under_the_maximum_too(mean: float, most: int) -> None:
+    turns = Workload(Fixed(10.0), cap=10, turns=mean, max_turns=most).turns_of(np.random.default_rng(5), 20_000, 4)
+    assert turns.min() >= 1
+    assert turns.max() <= most
+    assert turns.mean() == pytest.approx(mean, abs=4.0 * turns.std() / math.sqrt(turns.size) + 1e-12)
+    if mean == most:
+        assert np.all(turns == most)
+
+
 def test_waits_have_the_mean_and_variation_asked() -> None:
     waits = wait_times(np.random.default_rng(4), 2.0, 0.5, 200_000)
     assert waits.mean() == pytest.approx(2.0, rel=0.01)

@@ -43,8 +43,10 @@ class RolloutEvents(PipelineView):
 
         The same events, decisions and log as one call of `dispatch(worker, 1, now)` for each, but for the refused one.
         """
-        known = self._state.workers
-        them = [known[worker] if worker in known else self._worker(worker) for worker in workers]
+        try:
+            them = list(map(self._state.workers.__getitem__, workers))
+        except KeyError as error:
+            them = [self._worker(error.args[0])]  # which says that it is unknown
         if self._log is None:
             started = dispatch_each(self._state, them, now)
             self._state.seq += len(started)

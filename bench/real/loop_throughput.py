@@ -45,7 +45,30 @@ WARM_UP = 10
 
 
 class MeasuredGenerator(actors.GeneratorActor):
-    """The generator's actor, which can also play by itself."""
+    """The generator's actor, which can also play by itself, and knows how long updates take."""
+
+    async def ready(self) -> int:
+        """Start the engine, and measure every update from now on."""
+        pid = await super().ready()
+        self.seconds: dict[str, list[float]] = {"stopped": [], "update": []}
+        updates, generator = self._generator.updates, self._generator
+        updates.exchange = self._timed("stopped", updates.exchange)
+        generator.update_weights = self._timed("update", generator.update_weights)
+        return pid
+
+    def _timed(self, name: str, call: Any) -> Any:
+        async def timed(*arguments: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return await call(*arguments)
+            finally:
+                self.seconds[name].append(time.perf_counter() - start)
+
+        return timed
+
+    async def update_seconds(self) -> dict[str, float]:
+        """Return the mean seconds of an update with check and proof, and those in which generation stood still."""
+        return {name: float(np.mean(found[WARM_UP:])) for name, found in self.seconds.items()}
 
     async def alone(self, config: Any, model: str, vocabulary: int, seconds: float) -> float:
         """Keep the engine full of rollouts of the configuration's environment; return sampled tokens per second."""
@@ -119,6 +142,7 @@ async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
         on_step=records.step,
     )
     await loop.run()
+    updates = await generator.handle.update_seconds.remote()
     after = await alone(seconds)
     records.close()
     state.events.close()
@@ -135,6 +159,7 @@ async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
         "updates": len(metrics["step"]),
         "seconds_per_batch": float(spans.mean()),
         "generator_seconds_per_batch": share,
+        "seconds_per_update": updates,
         "trainer_seconds_per_batch": trains,
     }
 
@@ -155,6 +180,11 @@ def main() -> None:
     print(f"tokens per second: alone {before:.0f} and {after:.0f}, in the loop {inside:.0f}")
     ratio = 2 * inside / (before + after)
     print(f"in the loop: {ratio:.1%} of the engine alone (goal 85 %), {found['seconds_per_batch']:.2f} s a batch")
+    print(
+        "an update: {update:.3f} s, of which generation stood still {stopped:.3f} s".format(
+            **found["seconds_per_update"]
+        )
+    )
     print(write_result(__file__, {"batches": options.batches, **found, "ratio": ratio, "goal": 0.85}, options.seed))
 
 

@@ -5,7 +5,7 @@
 The calculator environment (two tool calls a rollout), sync against async(4, 2), with tool calls of 0, 1 and 4 times the
 time that a rollout takes to generate in the sync run without latency. The plan's inputs are measured here too: the
 engine's time a token at two batch sizes, by itself; lengths, turns, the trainer's step and the weight update from the
-sync run without latency; all rollouts of the plan have the calculator's three turns. No input is fitted to a wall-clock
+sync run without latency; all rollouts have the calculator's three turns. No input is fitted to a wall-clock
 that is predicted. Six runs: about twelve minutes.
 """
 
@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from train_runs import columns, share_seconds, train, write_result
 
-from entr_lab.sim.lengths import Workload
 from entr_lab.sim.plan_schema import Plan
 from entr_lab.sim.time_level import simulate
 from entr_lab.traces.writer import read_trace
@@ -45,23 +43,6 @@ WARM_UP = 3
 """Batches that are left out at the beginning of every run."""
 BATCH_SIZES = (8, SLOTS)
 PLAN_STEPS, PLAN_SEEDS = 60, 3
-
-
-class SteadyWorkload(Workload):
-    """Every rollout has the same number of turns; those of a plan are geometric."""
-
-    def turns_of(self, rng: np.random.Generator, groups: int, size: int) -> NDArray[np.int64]:
-        """Return `max_turns` for all."""
-        return np.full((groups, size), self.max_turns)
-
-
-class SteadyPlan(Plan):
-    """A plan with a steady workload."""
-
-    def workload(self) -> Workload:
-        """Return the plan's own, with steady turns."""
-        drawn = super().workload()
-        return SteadyWorkload(drawn.lengths, drawn.cap, drawn.group_correlation, drawn.turns, drawn.max_turns)
 
 
 async def seconds_per_step(requests: int = 40, tokens: int = 64) -> dict[int, float]:
@@ -139,7 +120,7 @@ def predict(mode: str, latency: float, base: dict[str, Any], steps: dict[int, fl
     small, large = BATCH_SIZES
     per_sequence = max(0.0, (steps[large] - steps[small]) / (large - small))
     trained = 64 * (float(np.mean(work["lengths"])) + work["prompt"])
-    plan = SteadyPlan.model_validate(
+    plan = Plan.model_validate(
         {
             "name": f"{mode}-{latency:g}",
             "gpus": 2,

@@ -12,6 +12,8 @@ where K_j, the context when j − 1 ends, is the one before plus b·g less what 
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
@@ -188,6 +190,30 @@ class Fleet:
             engine.take_over(float(self._v[index]), float(self.time[index]), float(self._context[index]), rollouts)
             engine.marks, engine.versions = [marks[index] for marks in self._marks], list(self._versions)
         return [int(index) for index in np.argsort(self._place)]
+
+    def take_over(self, engines: Sequence[Engine]) -> None:
+        """Go on where `engines` stop, which then hold nothing: the opposite of `hand_over`, into a fresh fleet.
+
+        All have the same newest weights, and nothing waits for a slot. One that skipped a version installed it, for
+        no token, when it installed the next.
+        """
+        versions = sorted({version for engine in engines for version in engine.versions})
+        steps = versions[1:]
+        marks = np.zeros((len(steps), len(engines)))
+        rows: list[tuple[float, ...]] = []
+        for index, engine in enumerate(engines):
+            own, at = engine.versions, [0.0, *engine.marks]
+            # Before an engine's first version nothing that it runs has begun: that mark is never read.
+            marks[:, index] = [at[bisect_left(own, version)] for version in steps]
+            for end, _, job in sorted(engine.running, key=lambda entry: entry[:2]):
+                first = bisect_left(versions, own[job.first_mark])
+                rows.append((index, end, job.left, job.ticket, job.group, job.v_start, first, job.started))
+            self._v[index], self.time[index], self._context[index] = engine.v, engine.time, engine.context
+            self.running[index] = len(engine.running)
+            engine.take_over(0.0, 0.0, 0.0, ())
+            engine.due = engine.alarm = math.inf
+        self._marks, self._versions = marks.tolist(), versions
+        self._rows = np.array(rows).T if rows else np.zeros((8, 0))
 
     def _advance(self, now: float, who: NDArray[np.bool_]) -> None:
         """Bring the attained service of some engines up to `now`; see `Engine.advance`."""

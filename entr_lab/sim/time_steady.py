@@ -1,8 +1,8 @@
 """Generators of a steady plan as one fleet, whose completions are forecast together as long as nobody intervenes.
 
 What is decided, and when, is the same as with one event per completion (`Together`): the fleet is only a faster way to
-know when the next turns end. It serves plans whose generators have slots for all that the pipeline ever lets run, and
-as long as no generator has to finish something before it may load weights; from then on there are engines again.
+know when the next turns end. It serves plans whose generators have slots for all that the pipeline ever lets run.
+While a generator has to finish something before it may load weights, there are engines; then a fleet again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Steady(Generators):
         self.stale = False
         self.arrived: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
         most = config.admission.batches_left(0, 0) * config.batch_groups * config.group_size
-        if self.steady and plan.protocol.sync_every == 1 and self.costs.slots * plan.generators >= most:
+        self.roomy = self.steady and plan.protocol.sync_every == 1 and self.costs.slots * plan.generators >= most
+        if self.roomy:
             self.fleet = Fleet(self.costs, plan.generators, self.prompt_tokens)
             self.balance.on_board = self.on_board
 
@@ -92,6 +93,8 @@ class Steady(Generators):
         fleet = self.fleet
         if fleet is None:
             super()._update_all()
+            if self.roomy and not self.held_back:
+                self._come_together()
             return
         pipeline, now, names = self.pipeline, self.clock.now, self.names
         self._settle_fleet(fleet)
@@ -109,13 +112,25 @@ class Steady(Generators):
         self.open = True
 
     def _break_up(self, fleet: Fleet) -> None:
-        """Be engines from now on."""
+        """Be engines until all have new weights at once."""
         self.fleet = self.balance.on_board = None
         self.look += 1
         for index in fleet.hand_over(self.engines):
             engine = self.engines[index]
             self.rollouts.update((rollout.ticket, rollout) for _, _, rollout in engine.running)
             self._schedule(engine)
+
+    def _come_together(self) -> None:
+        """Be a fleet again: all generators have just loaded the same weights."""
+        self.fleet = fleet = Fleet(self.costs, len(self.engines), self.prompt_tokens)
+        self.on_board[:] = [len(engine.running) for engine in self.engines]
+        for engine in self.engines:
+            for _, _, rollout in engine.running:
+                del self.rollouts[rollout.ticket]
+        fleet.take_over(self.engines)
+        self.balance.on_board = self.on_board
+        self.balance.changed.update(range(len(self.engines)))
+        self.stale = True
 
     # --- turns that end ---------------------------------------------------------------------------------------------
 

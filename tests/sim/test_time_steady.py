@@ -1,4 +1,4 @@
-"""A fleet decides what engines decide; it is used where it may be, and left for good when a generator is held back."""
+"""A fleet decides what engines decide; it is used where it may be, and left while a generator is held back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from entr_lab.sim import time_generators
+from entr_lab.sim.time_fleet import Fleet
 from entr_lab.sim.time_level import _Run, simulate
 from tests.sim.test_time_level import plan
 
@@ -35,6 +36,8 @@ def run(**changes: Any) -> _Run:
             {"protocol": {"max_inter": 2, "max_intra": 0}, "lengths": {"cv": 2.0}, "costs": {"trainer_fixed": 0.1}},
             False,
         ),
+        ({"protocol": {"max_inter": 2, "max_intra": 1}, "lengths": {"cv": 1.0}, "costs": {"trainer_fixed": 1.0}}, True),
+        ({"protocol": {"max_inter": 4, "max_intra": 1}, "lengths": {"cv": 0.5}, "costs": {"trainer_fixed": 0.5}}, True),
     ],
 )
 def test_a_fleet_decides_what_one_event_per_completion_decides(
@@ -65,6 +68,28 @@ def test_a_fleet_decides_what_one_event_per_completion_decides(
 def test_plans_whose_generators_are_not_alike_or_not_roomy_have_no_fleet(changes: dict[str, Any]) -> None:
     assert _Run(plan(**changes), steps=4, seed=0, sample=0, timeline=False).fleet is None
     assert _Run(plan(costs={"slots": 8}), steps=4, seed=0, sample=0, timeline=False).fleet is not None
+
+
+def test_engines_become_a_fleet_again_when_all_have_new_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"protocol": {"max_inter": 2, "max_intra": 1}, "lengths": {"cv": 1.0}, "costs": {"trainer_fixed": 1.0}}
+    log: list[str] = []
+    for name in ("take_over", "hand_over"):
+        method = getattr(Fleet, name)
+
+        def noted(fleet: Fleet, engines: Any, name: str = name, method: Any = method) -> Any:
+            log.append(name)
+            return method(fleet, engines)
+
+        monkeypatch.setattr(Fleet, name, noted)
+    made = _Run(plan(**changes), steps=80, seed=6, sample=0, timeline=False)
+    made.run()
+    assert log[:4] == ["hand_over", "take_over"] * 2
+    assert made.fleet is not None
+    assert made.balance.on_board is made.on_board
+    assert sum(made.on_board) == sum(len(made.pipeline.running(name)) for name in made.names)
+    assert not made.rollouts
+    assert all(not engine.running for engine in made.engines)
+    made.pipeline.audit()
 
 
 def test_a_fleet_whose_generator_is_held_back_becomes_engines_with_all_their_work() -> None:

@@ -85,9 +85,9 @@ class StalenessTally:
             for trajectory in group.done:
                 spans = trajectory.spans
                 pair = spans[0][0], spans[-1][0]
-                ends[pair] = ends.get(pair, 0) + 1
+                ends[pair] = ends[pair] + 1 if pair in ends else 1
                 for version, start, stop in spans:
-                    tokens[version] = tokens.get(version, 0) + stop - start
+                    tokens[version] = tokens[version] + stop - start if version in tokens else stop - start
         for (first, last), count in ends.items():
             self.inter[target - last] += count
             self.intra[last - first] += count

@@ -51,18 +51,20 @@ class Steady(Generators):
             return
         now, on_board, accounts, group = self.clock.now, self.on_board, self.accounts, -1
         engines, lengths, tickets, groups = self.arrived
-        for trajectory, index in zip(given, picked, strict=False):
+        count = len(given)
+        for index in picked[:count]:
+            if not on_board[index]:
+                accounts[index].mark(now, "generating")
+            on_board[index] += 1
+        engines += picked[:count]
+        tickets += [trajectory.ticket for trajectory in given]
+        groups += [trajectory.group for trajectory in given]
+        for trajectory in given:
             if trajectory.group != group:
                 group = trajectory.group
                 needs = self.draws.group(int(self.pipeline.prompt(group).id)).lengths
                 self.missing.setdefault(group, len(needs))
-            if not on_board[index]:
-                accounts[index].mark(now, "generating")
-            on_board[index] += 1
-            engines.append(index)
             lengths.append(needs[trajectory.index])
-            tickets.append(trajectory.ticket)
-            groups.append(group)
         self.in_flight.change(now, len(given))
 
     def _feed(self) -> None:

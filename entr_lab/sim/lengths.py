@@ -14,7 +14,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from entr_lab.errors import ConfigError, check_range
@@ -134,6 +133,8 @@ class Workload:
 
     def _last_turn(self) -> float:
         """The probability p that a turn is the last, from E[min(G, M)] = (1 − (1 − p)^M)/p for G geometric, M = max."""
+        from scipy.optimize import brentq  # takes most of a second
+
         most, mean = self.max_turns, self.turns
         # Between its slope at 0, where the mean is M − p·M(M − 1)/2 at least, and the p of no maximum.
         low = 1e-3 * (most - mean) / (most * most)

@@ -28,6 +28,7 @@ class Steady(Generators):
         self.on_board = [0] * plan.generators
         self.ended = self.look = 0  # entries of the fleet's forecast that have ended; number of the forecast
         self.stale = False
+        self.calm, self.patience = 0, 1  # updates since a generator was held back, and how many make a fleet again
         self.arrived: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
         most = config.admission.batches_left(0, 0) * config.batch_groups * config.group_size
         self.roomy = self.steady and plan.protocol.sync_every == 1 and self.costs.slots * plan.generators >= most
@@ -95,7 +96,8 @@ class Steady(Generators):
         fleet = self.fleet
         if fleet is None:
             super()._update_all()
-            if self.roomy and not self.held_back:
+            self.calm = 0 if self.held_back else self.calm + 1
+            if self.roomy and self.calm >= self.patience:
                 self._come_together()
             return
         pipeline, now, names = self.pipeline, self.clock.now, self.names
@@ -116,6 +118,7 @@ class Steady(Generators):
     def _break_up(self, fleet: Fleet) -> None:
         """Be engines until all have new weights at once."""
         self.fleet = self.balance.on_board = None
+        self.calm, self.patience = 0, 2 * self.patience  # coming together costs as much as several updates
         self.look += 1
         for index in fleet.hand_over(self.engines):
             engine = self.engines[index]

@@ -71,7 +71,7 @@ def test_plans_whose_generators_are_not_alike_or_not_roomy_have_no_fleet(changes
 
 
 def test_engines_become_a_fleet_again_when_all_have_new_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = {"protocol": {"max_inter": 2, "max_intra": 1}, "lengths": {"cv": 1.0}, "costs": {"trainer_fixed": 1.0}}
+    changes = {"protocol": {"max_inter": 4, "max_intra": 1}, "lengths": {"cv": 0.5}, "costs": {"trainer_fixed": 0.5}}
     log: list[str] = []
     for name in ("take_over", "hand_over"):
         method = getattr(Fleet, name)
@@ -83,7 +83,8 @@ def test_engines_become_a_fleet_again_when_all_have_new_weights(monkeypatch: pyt
         monkeypatch.setattr(Fleet, name, noted)
     made = _Run(plan(**changes), steps=80, seed=6, sample=0, timeline=False)
     made.run()
-    assert log[:4] == ["hand_over", "take_over"] * 2
+    assert log
+    assert log == ["hand_over", "take_over"] * (len(log) // 2)
     assert made.fleet is not None
     assert made.balance.on_board is made.on_board
     assert sum(made.on_board) == sum(len(made.pipeline.running(name)) for name in made.names)

@@ -2,9 +2,9 @@
 
     python bench/real/comparison_tables.py
 
-Reads comparison-0.0003.json and comparison-0.0001.json beside it, and the simulator's presets of bench/learning whose
-recorded probabilities are exact, as an engine's are: `drift` beside the demo's learning rate, `exact-mu` beside the
-neutral one.
+Reads those of comparison-0.0003.json and comparison-0.0001.json that are beside it, and the simulator's presets of
+bench/learning whose recorded probabilities are exact, as an engine's are: `drift` beside the demo's learning rate,
+`exact-mu` beside the neutral one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def table(real: dict[str, Any], simulated: dict[str, Any], prototype: dict[str, 
 
 
 def section(name: str, title: str, preset: str, prototype: dict[str, Any]) -> Iterable[str]:
-    """Yield one learning rate's section."""
+    """Yield one learning rate's section; nothing if it has not been made."""
+    if not (HERE / name).exists():
+        return
     real, simulated = read(HERE / name), read(HERE.parent / "learning" / f"{preset}.json")
     made = real["provenance"]
     yield f"## {title}"

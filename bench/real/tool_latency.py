@@ -39,6 +39,7 @@ SETTINGS = {
     "log.traces": True,
 }
 SLOTS = 64
+"""Rollouts under way, those that wait for a tool included; the pipeline counts in groups of 8."""
 WARM_UP = 3
 """Batches that are left out at the beginning of every run."""
 BATCH_SIZES = (8, SLOTS)
@@ -149,7 +150,7 @@ def predict(mode: str, latency: float, base: dict[str, Any], steps: dict[int, fl
             "batch": {"groups": 8, "rollouts": 8},
             "protocol": {"mode": "split-sync"}
             if mode == "sync"
-            else {"mode": "async", "max_inter": 4, "max_intra": 2, "max_in_flight": SLOTS, "recompute_kv": False},
+            else {"mode": "async", "max_inter": 4, "max_intra": 2, "max_in_flight": SLOTS // 8, "recompute_kv": False},
         }
     )
     return float(np.mean([simulate(plan, steps=PLAN_STEPS, seed=s).seconds_per_step for s in range(PLAN_SEEDS)]))

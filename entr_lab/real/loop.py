@@ -81,7 +81,7 @@ class Loop:
         self.settings, self.shelf = settings, VersionShelf()
         self._forced = pipeline.config.admission.mode is Mode.EXACT
         self._reports: asyncio.Queue[Report] = asyncio.Queue()
-        self._trainer = TrainerStation(trainer, self._reports.put_nowait)
+        self.trainer = TrainerStation(trainer, self._reports.put_nowait)
         self._on_step, self._save, self._clock = on_step, save, clock
         self._stations = {
             name: Station(
@@ -110,7 +110,7 @@ class Loop:
                 another, or nothing can go on; the message says which.
         """
         try:
-            self.shelf.put(await self._trainer.trainer.publish())
+            self.shelf.put(await self.trainer.trainer.publish())
             self._evaluations.consider(self.done, last=False)
             for station in self._stations.values():
                 station.bring_up()
@@ -125,7 +125,7 @@ class Loop:
         await asyncio.sleep(0)  # tasks that have ended leave their books
         deadline = self.pipeline.next_deadline
         limit = None if deadline is None else max(0.0, deadline - self._clock())
-        if limit is None and self._reports.empty() and not self._trainer.busy and self._all_idle():
+        if limit is None and self._reports.empty() and not self.trainer.busy and self._all_idle():
             raise EngineError(
                 f"nothing is running and nothing can start: {self.meter.states()}; check asynchrony.* for limits that "
                 f"exclude each other."
@@ -170,7 +170,7 @@ class Loop:
             case Trained():
                 self._publish(report, now)
             case Saved():
-                self._trainer.settle()
+                self.trainer.settle()
 
     def _finish(self, report: Finished, now: float) -> None:
         rollout, trajectory = report.rollout, report.trajectory
@@ -199,7 +199,7 @@ class Loop:
         rollouts = self.buffer.batch(batch)
         self.shelf.put(result.manifest)
         self.pipeline.publish(result.manifest.version, now)
-        self._trainer.settle()
+        self.trainer.settle()
         self.done = batch.step + 1
         self._let_go()
         self._on_step(self.meter.report(batch, rollouts, result, now))
@@ -207,17 +207,17 @@ class Loop:
         every = self.settings.save_every
         due = self.done == self.settings.batches or (every > 0 and self.done % every == 0)
         if due and self._save is not None:
-            self._trainer.checkpoint(self._save, self.done)
+            self.trainer.checkpoint(self._save, self.done)
 
     def _let_go(self) -> None:
         oldest = self.pipeline.oldest_needed if self._forced else self.shelf.newest.version
-        self._trainer.release(self.shelf.let_go(oldest))
+        self.trainer.release(self.shelf.let_go(oldest))
 
     # --- what may start ---------------------------------------------------------------------------------------------
 
     def _advance(self) -> bool:
         """Start all that may start; return whether the run is over."""
-        if self.done >= self.settings.batches and not self._trainer.busy and self._evaluations.idle:
+        if self.done >= self.settings.batches and not self.trainer.busy and self._evaluations.idle:
             return True
         self._feed()
         over = self._advance_trainer()
@@ -231,7 +231,7 @@ class Loop:
         return over and self._evaluations.idle
 
     def _advance_trainer(self) -> bool:
-        if self._trainer.busy or self.done >= self.settings.batches:
+        if self.trainer.busy or self.done >= self.settings.batches:
             return False
         # A batch that is there is taken before new groups are opened against it.
         decision = self.pipeline.take()
@@ -241,7 +241,7 @@ class Loop:
         self.meter.enter("trainer", state, self._clock())
         if isinstance(decision, Batch):
             every = self.settings.probe_every
-            self._trainer.train(decision, self.buffer.batch(decision), every > 0 and decision.step % every == 0)
+            self.trainer.train(decision, self.buffer.batch(decision), every > 0 and decision.step % every == 0)
         return False
 
     def _advance_station(self, station: Station) -> None:
@@ -270,4 +270,4 @@ class Loop:
 
     async def _stop(self) -> None:
         stations = (station.close() for station in self._stations.values())
-        await asyncio.gather(self._trainer.close(), *stations, return_exceptions=True)
+        await asyncio.gather(self.trainer.close(), *stations, return_exceptions=True)

@@ -72,7 +72,7 @@ def test_a_dead_trainer_ends_the_run_which_is_resumed(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="process is gone; resume from the last checkpoint"):
         train(folder, 12, pace=0.0, dies_at=6)
     second = train(folder, 12, pace=0.0)
-    assert [target for target, _ in second.trainer.seen] == list(range(4, 12))
+    assert [target for target, _ in second.trainer.trainer.seen] == list(range(4, 12))
     trained = [group.id for batch in published(folder)[0] for group in batch.groups]
     assert len(trained) == len(set(trained)) == 36
 
@@ -101,7 +101,7 @@ def test_a_finished_run_goes_on_with_more_batches(tmp_path: Path) -> None:
     waiting = {ticket for members in first.buffer._groups.values() for ticket in members}
     second = train(folder, 9, pace=0.0)
     assert (first.done, second.done) == (5, 9)
-    assert len(second.trainer.seen) == 4
+    assert len(second.trainer.trainer.seen) == 4
     used = {t.ticket for batch in published(folder)[0][5:] for group in batch.groups for t in group.done}
     assert waiting & used
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from setup_engine import timed
 from train_runs import columns, share_seconds, write_result
 
 from entr_lab.real import actors
@@ -50,25 +51,15 @@ class MeasuredGenerator(actors.GeneratorActor):
     async def ready(self) -> int:
         """Start the engine, and measure every update from now on."""
         pid = await super().ready()
-        self.seconds: dict[str, list[float]] = {"stopped": [], "update": []}
+        self.log: dict[str, list[float]] = {}
         updates, generator = self._generator.updates, self._generator
-        updates.exchange = self._timed("stopped", updates.exchange)
-        generator.update_weights = self._timed("update", generator.update_weights)
+        updates.exchange = timed(self.log, "stopped", updates.exchange)
+        generator.update_weights = timed(self.log, "update", generator.update_weights)
         return pid
-
-    def _timed(self, name: str, call: Any) -> Any:
-        async def timed(*arguments: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return await call(*arguments)
-            finally:
-                self.seconds[name].append(time.perf_counter() - start)
-
-        return timed
 
     async def update_seconds(self) -> dict[str, float]:
         """Return the mean seconds of an update with check and proof, and those in which generation stood still."""
-        return {name: float(np.mean(found[WARM_UP:])) for name, found in self.seconds.items()}
+        return {name: float(np.mean(found[WARM_UP:])) / 1e3 for name, found in self.log.items()}
 
     async def alone(self, config: Any, model: str, vocabulary: int, seconds: float) -> float:
         """Keep the engine full of rollouts of the configuration's environment; return sampled tokens per second."""
@@ -180,11 +171,8 @@ def main() -> None:
     print(f"tokens per second: alone {before:.0f} and {after:.0f}, in the loop {inside:.0f}")
     ratio = 2 * inside / (before + after)
     print(f"in the loop: {ratio:.1%} of the engine alone (goal 85 %), {found['seconds_per_batch']:.2f} s a batch")
-    print(
-        "an update: {update:.3f} s, of which generation stood still {stopped:.3f} s".format(
-            **found["seconds_per_update"]
-        )
-    )
+    took = found["seconds_per_update"]
+    print(f"an update: {took['update']:.3f} s, of which generation stood still {took['stopped']:.3f} s")
     print(write_result(__file__, {"batches": options.batches, **found, "ratio": ratio, "goal": 0.85}, options.seed))
 
 

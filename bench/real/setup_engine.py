@@ -1,4 +1,4 @@
-"""What the benchmarks of the engine share: random Qwen3 models of three sizes, the machine's name, medians."""
+"""What the engine's benchmarks share: random Qwen3 models of three sizes, the machine's name, timed calls, medians."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import os
 import platform
 import statistics
+import time
+from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,19 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         **packages,
     }
+
+
+def timed(log: dict[str, list[float]], name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return `call`, writing how long each of its calls takes into `log`, in milliseconds."""
+
+    async def measured(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return await call(*arguments)
+        finally:
+            log.setdefault(name, []).append(1e3 * (time.perf_counter() - start))
+
+    return measured
 
 
 def spread(values: list[float]) -> dict[str, float]:

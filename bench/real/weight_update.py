@@ -13,26 +13,12 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from setup_engine import SIZES, machine, make_model, spread
+from setup_engine import SIZES, machine, make_model, spread, timed
 
 VOCABULARY = 64
-
-
-def timed(log: dict[str, list[float]], name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return `call`, writing how long each of its calls takes into `log`, in milliseconds."""
-
-    async def measured(*arguments: Any) -> Any:
-        start = time.perf_counter()
-        try:
-            return await call(*arguments)
-        finally:
-            log.setdefault(name, []).append(1e3 * (time.perf_counter() - start))
-
-    return measured
 
 
 async def measure(size: str, updates: int, requests: int) -> dict[str, Any]:
@@ -54,7 +40,7 @@ async def measure(size: str, updates: int, requests: int) -> dict[str, Any]:
     log: dict[str, list[float]] = {}
     for owner, name in ((generator.updates, "check"), (generator.updates, "exchange"), (generator, "_prove")):
         setattr(owner, name, timed(log, name.strip("_"), getattr(owner, name)))
-    prompts = canary_prompts(VOCABULARY)
+    prompts = canary_prompts(VOCABULARY, count=4)  # as many as an update in flight is proved on
     running: set[asyncio.Task[Any]] = set()
     for version in range(updates + 1):
         with torch.no_grad():

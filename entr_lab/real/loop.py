@@ -43,6 +43,11 @@ _MOST_FAILURES: Final = 32
 """Rollouts that may fail one after another before the run gives up."""
 
 
+def _due(count: int, every: int) -> bool:
+    """Whether something that happens every so many times, 0 for never, happens at `count`."""
+    return every > 0 and count % every == 0
+
+
 class Loop:
     """One run.
 
@@ -204,8 +209,7 @@ class Loop:
         self._let_go()
         self._on_step(self.meter.report(batch, rollouts, result, now))
         self._evaluations.consider(self.done, last=self.done == self.settings.batches)
-        every = self.settings.save_every
-        due = self.done == self.settings.batches or (every > 0 and self.done % every == 0)
+        due = self.done == self.settings.batches or _due(self.done, self.settings.save_every)
         if due and self._save is not None:
             self.trainer.checkpoint(self._save, self.done)
 
@@ -240,8 +244,8 @@ class Loop:
         state = f"waits: {decision.reason}" if isinstance(decision, Wait) else "trains"
         self.meter.enter("trainer", state, self._clock())
         if isinstance(decision, Batch):
-            every = self.settings.probe_every
-            self.trainer.train(decision, self.buffer.batch(decision), every > 0 and decision.step % every == 0)
+            probe = _due(decision.step, self.settings.probe_every)
+            self.trainer.train(decision, self.buffer.batch(decision), probe)
         return False
 
     def _advance_station(self, station: Station) -> None:

@@ -60,9 +60,9 @@ def prove(reference: CanaryReference, answers: Sequence[Completion], version: in
             prompt and token.
     """
     found = [_compare(reference, place, answer, version) for place, answer in enumerate(answers)]
-    differences = sorted(difference for difference, _ in found)
     worst, where = max(found)
-    typical = sum(differences[: len(found) - 1] or differences) / max(1, len(found) - 1)
+    others = sorted(difference for difference, _ in found)[:-1] or [worst]
+    typical = sum(others) / len(others)
     if not worst <= _EACH * tolerance:
         raise EngineError(
             f"{where} under weights {version} (difference {worst:.3g}, tolerance {_EACH * tolerance:g}); the engine "

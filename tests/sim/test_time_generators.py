@@ -9,7 +9,7 @@ import pytest
 
 from entr_lab.sim import time_generators
 from entr_lab.sim.time_level import simulate
-from tests.sim.test_time_level import plan
+from tests.sim.test_time_level import check_same, plan
 from tests.sim.test_time_orders import started
 
 
@@ -59,12 +59,7 @@ def test_turns_reported_together_give_what_turns_reported_one_by_one_give(
     together = simulate(plan(**changes), steps=60, seed=5, sample=4, timeline=True)
     monkeypatch.setattr(time_generators, "_steady", lambda _: False)
     one_by_one = simulate(plan(**changes), steps=60, seed=5, sample=4, timeline=True)
-    for name in one_by_one.__dataclass_fields__:
-        ours, theirs = getattr(together, name), getattr(one_by_one, name)
-        if isinstance(theirs, float):  # sums in another order
-            assert ours == pytest.approx(theirs, rel=1e-12), name
-        else:
-            assert ours == theirs, name
+    check_same(together, one_by_one)
 
 
 def test_plans_that_lose_work_or_wait_report_one_by_one() -> None:

@@ -40,6 +40,16 @@ def plan(**changes: Any) -> Plan:
     return parse_plan(data)
 
 
+def check_same(ours: TimeResult, theirs: TimeResult) -> None:
+    """Two ways to simulate one run: equal but for sums in another order."""
+    for name in theirs.__dataclass_fields__:
+        one, other = getattr(ours, name), getattr(theirs, name)
+        if isinstance(other, float):
+            assert one == pytest.approx(other, rel=1e-12), name
+        else:
+            assert one == other, name
+
+
 def check_books(result: TimeResult, case: Plan) -> None:
     """What must hold for every run: books that balance, the bound, consistent counts."""
     for name, seconds in result.accounts.items():

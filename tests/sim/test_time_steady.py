@@ -9,7 +9,7 @@ import pytest
 from entr_lab.sim import time_generators
 from entr_lab.sim.time_fleet import Fleet
 from entr_lab.sim.time_level import _Run, simulate
-from tests.sim.test_time_level import plan
+from tests.sim.test_time_level import check_same, plan
 
 HELD_BACK = {
     "protocol": {"max_inter": 2, "max_intra": 0},
@@ -47,12 +47,7 @@ def test_a_fleet_decides_what_one_event_per_completion_decides(
     fleet = simulate(plan(**changes), steps=80, seed=6, sample=4, timeline=True)
     monkeypatch.setattr(time_generators, "_steady", lambda _: False)
     engines = simulate(plan(**changes), steps=80, seed=6, sample=4, timeline=True)
-    for name in engines.__dataclass_fields__:
-        ours, theirs = getattr(fleet, name), getattr(engines, name)
-        if isinstance(theirs, float):  # sums in another order
-            assert ours == pytest.approx(theirs, rel=1e-12), name
-        else:
-            assert ours == theirs, name
+    check_same(fleet, engines)
 
 
 @pytest.mark.parametrize(

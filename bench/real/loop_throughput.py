@@ -25,7 +25,7 @@ import numpy as np
 from setup_engine import timed
 from train_runs import columns, share_seconds, write_result
 
-from entr_lab.real import actors
+from entr_lab.real import actors, remote_generator
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config_io import load_config
 from entr_lab.real.environments.vocabulary import load_codec
@@ -104,7 +104,7 @@ async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
     model, facts = prepare_model(config)
     play, samples = make_play(config, load_codec(model, facts.vocabulary))
     trainer = spawn_trainer(config, model, facts.vocabulary)
-    (generator,) = actors.spawn_generators(engine_settings(config, model, facts, 0))
+    (generator,) = remote_generator.spawn_generators(engine_settings(config, model, facts, 0))
     await asyncio.gather(trainer.ready(), generator.ready())
     manifest = await trainer.publish()
     await generator.update_weights(manifest, True)
@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     config = load_config(None, [f"trainer.batches={options.batches}", f"seed={options.seed}", "log.tensorboard=false"])
-    actors.GeneratorActor = MeasuredGenerator  # type: ignore[misc]  # what `spawn_generators` starts
+    remote_generator.GeneratorActor = MeasuredGenerator  # type: ignore[misc]  # what `spawn_generators` starts
     with tempfile.TemporaryDirectory() as root, Cluster(cpus=2):
         folder = Path(root) / "run"
         new_run(folder, config)

@@ -11,11 +11,15 @@ from typing import Any, Final, Literal
 
 from entr_lab.errors import ConfigError, check_choice, check_range
 
-__all__ = ["CANARY_TOLERANCE", "EngineSettings"]
+__all__ = ["CANARY_SEATS", "CANARY_TOLERANCE", "EngineSettings"]
 
 CANARY_TOLERANCE: Final = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
 """Mean difference, in nats, between engine and trainer at equal weights that the canaries accept (see `proof`), by the
 engine's dtype; sharp models in float32 were measured at 3e-5, trained and perturbed ones in bfloat16 at up to 0.04."""
+
+CANARY_SEATS: Final = 4
+"""Canaries of an update in flight, and seats that the engine has for them beside its rollouts: a canary that waited for
+a rollout to end would hold back all rollouts that wait for its proof."""
 
 _EXTENSION: Final = "entr_lab.real.engine_hook.WorkerExtension"
 
@@ -29,7 +33,7 @@ class EngineSettings:
         device: `cpu` or `cuda`.
         dtype: `float32`, `bfloat16` or `float16`.
         max_model_len: longest prompt and completion together.
-        max_sequences: sequences that run at a time; keep no more in flight, and the canary never waits for a seat.
+        max_sequences: most rollouts in flight; with no more, a canary never waits for a seat.
         kv_cache_mib: key-value cache on CPU; on a GPU the cache fills `gpu_memory_utilization`.
         gpu_memory_utilization: share of a GPU's memory that the engine may take.
         tensor_parallel: GPUs of one engine.
@@ -106,7 +110,7 @@ class EngineSettings:
             "model": self.model,
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
-            "max_num_seqs": self.max_sequences,
+            "max_num_seqs": self.max_sequences + CANARY_SEATS,
             "tensor_parallel_size": self.tensor_parallel,
             "enable_prefix_caching": self.prefix_caching,
             "enforce_eager": self.device == "cpu" or not self.cuda_graphs,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from entr_lab.real.actors import RemoteGenerator, spawn_generators
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config import RunConfig
 from entr_lab.real.environments.datasets import SampleStream
@@ -19,6 +18,7 @@ from entr_lab.real.loop import Loop
 from entr_lab.real.loop_settings import LoopSettings
 from entr_lab.real.parts import ModelFacts, engine_settings, find_model, make_evaluations, make_play, read_facts
 from entr_lab.real.prompt_feed import PromptFeed
+from entr_lab.real.remote_generator import RemoteGenerator, spawn_generators
 from entr_lab.real.run_records import Observers, RunRecords
 from entr_lab.real.saving import RunSaver, RunState, begin, resume
 from entr_lab.real.self_check import CHECK_SAMPLING

@@ -18,6 +18,7 @@ from entr_lab.objective import Method
 from entr_lab.real.attribution import VersionStore, attribute
 from entr_lab.real.canary import canary_prompts, canary_reference
 from entr_lab.real.config import RunConfig
+from entr_lab.real.engine_settings import CANARY_SEATS
 from entr_lab.real.ports import StepResult, TrainerState
 from entr_lab.real.records import Completion, Rollout, SamplingSpec
 from entr_lab.real.rollout_store import random_state, restore_random_state
@@ -93,8 +94,8 @@ class TrainerHost:
 
     def publish(self) -> WeightManifest | None:
         """Publish the current weights under their version."""
-        # Every fourth canary, the longest first: an update in flight interrupts the generators.
-        return self._publish(self.prompts[::-4])
+        # Some of the canaries, the longest among them: an update in flight interrupts the generators.
+        return self._publish(self.prompts[:: -max(1, len(self.prompts) // CANARY_SEATS)])
 
     def _publish(self, prompts: Sequence[Sequence[int]]) -> WeightManifest | None:
         weights = self.trainer.weights(self._first)

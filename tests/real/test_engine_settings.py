@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from entr_lab.errors import ConfigError, RangeError, UnknownNameError
-from entr_lab.real.engine_settings import CANARY_TOLERANCE, EngineSettings
+from entr_lab.real.engine_settings import CANARY_SEATS, CANARY_TOLERANCE, EngineSettings
 
 
 def test_what_an_exact_record_needs_is_always_on() -> None:
@@ -39,6 +39,11 @@ def test_the_environment_binds_to_loopback_and_stays_on_one_thread() -> None:
 def test_the_tolerance_follows_the_dtype_unless_set() -> None:
     assert EngineSettings(model="m", dtype="float32").tolerance == CANARY_TOLERANCE["float32"]
     assert EngineSettings(model="m", dtype="float32", canary_tolerance=0.5).tolerance == 0.5
+
+
+def test_canaries_have_seats_of_their_own() -> None:
+    arguments = EngineSettings(model="m", max_sequences=5).engine_arguments()
+    assert arguments["max_num_seqs"] == 5 + CANARY_SEATS
 
 
 def test_impossible_settings_say_why() -> None:

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from entr_lab.real.actors import RemoteGenerator
 from entr_lab.real.ports import GeneratorPort, TrainerPort
+from entr_lab.real.remote_generator import RemoteGenerator
 from entr_lab.real.trainer_actor import RemoteTrainer
 
 

@@ -17,7 +17,7 @@ from entr_lab.real.cluster import _stay_on_loopback
 _stay_on_loopback(True)
 from ray.cluster_utils import Cluster
 from entr_lab.cli.main import main
-from entr_lab.real.actors import RemoteGenerator
+from entr_lab.real.remote_generator import RemoteGenerator
 
 update = RemoteGenerator.update_weights
 

@@ -103,6 +103,8 @@ def section(name: str, title: str, preset: str, prototype: dict[str, Any]) -> It
         f"batches, commit {made.get('commit', '')[:7]}; simulator: preset `{preset}`, seeds "
         f"{simulated['seeds'][0]}–{simulated['seeds'][-1]}."
     )
+    for commit, runs in made.get("other_commits", {}).items():
+        yield f"Of commit {commit}: {', '.join(runs)}."
     yield ""
     yield from table(real, simulated, prototype)
     yield ""

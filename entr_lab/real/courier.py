@@ -1,6 +1,6 @@
 """Completions by the round: calls go to another process together, and come back together.
 
-A message between processes costs the same CPU time as a few dozen sampled tokens of a small model, on both sides. The
+A message between processes costs, on both sides together, the processor time of some twenty tokens of a tiny model. The
 `Courier`, in the driver, gathers the calls of a few milliseconds into one round; the `Desk`, in the generator's
 process, hands over whatever has ended. One round waits at the desk for completions; calls that come up meanwhile travel
 in rounds that do not wait. Completions come up to `LINGER` later than they could, and nothing else changes. Ours.

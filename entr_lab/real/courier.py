@@ -101,7 +101,7 @@ class Desk:
 
 
 class Courier:
-    """The end of the process that asks.
+    """The end of the process that asks; of one event loop.
 
     Args:
         exchange: one round to the desk and back.

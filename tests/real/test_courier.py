@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -188,3 +189,72 @@ def test_a_round_carries_a_limited_number_of_answers_and_the_rest_is_not_lost() 
     sizes = asyncio.run(scenario())
     assert max(sizes) == courier.MOST
     assert sum(sizes) == courier.MOST * 2 + 3
+
+
+class MortalLine(Line):
+    """A line that loses rounds and orders whenever its process dies, and delays everything at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = random.Random(seed)
+        self.dead = asyncio.Event()
+
+    def restart(self) -> None:
+        self.desk, self.dead = Desk(self.generate), asyncio.Event()
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
+    ) -> list[Completion]:
+        await asyncio.sleep(self.random.choice((0, 0.001, 0.01)) * self.random.random())
+        if self.random.random() < 0.02:
+            raise EngineError("one of many")
+        return [completion(prompt_ids[0])]
+
+    async def exchange(self, orders: Sequence[Order], patient: bool) -> list[Answer]:
+        desk, dead = self.desk, self.dead
+        await asyncio.sleep(0.003 * self.random.random())
+        answers = asyncio.ensure_future(desk.exchange(orders, patient))
+        death = asyncio.ensure_future(dead.wait())
+        await asyncio.wait([answers, death], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0.003 * self.random.random())
+        if dead.is_set():
+            answers.cancel()
+            raise EngineError("gone or restarting")
+        death.cancel()
+        return answers.result()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_call_ends_with_its_own_answer_or_an_error_while_processes_die_and_callers_leave(seed: int) -> None:
+    async def scenario() -> tuple[int, int]:
+        line = MortalLine(seed)
+
+        async def caller(number: int) -> str:
+            await asyncio.sleep(0.4 * line.random.random())
+            call = asyncio.ensure_future(line.ask(number))
+            if number % 10 == 0:
+                await asyncio.sleep(0.01 * line.random.random())
+                call.cancel()
+            done, _ = await asyncio.wait([call], timeout=10)
+            assert done, f"call {number} hangs"
+            if call.cancelled():
+                return "left"
+            if call.exception() is not None:
+                assert isinstance(call.exception(), EngineError)
+                return "failed"
+            assert call.result() == [number]
+            return "answered"
+
+        async def reaper() -> None:
+            for _ in range(3):
+                await asyncio.sleep(0.1)
+                line.dead.set()
+                await asyncio.sleep(0.02)
+                line.restart()
+
+        ends, _ = await asyncio.gather(asyncio.gather(*(caller(number) for number in range(500))), reaper())
+        return ends.count("answered"), ends.count("failed")
+
+    answered, failed = asyncio.run(scenario())
+    assert answered > 200
+    assert failed > 10

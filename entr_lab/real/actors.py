@@ -39,6 +39,7 @@ class GeneratorActor:
         self._starting = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
         self._desk = Desk(self.generate)
+        self._closed = False
 
     async def ready(self) -> int:
         """Start the engine if it is not running and return this process's id."""
@@ -107,6 +108,7 @@ class GeneratorActor:
 
     async def shutdown(self) -> None:
         """Stop the engine; the actor may be killed afterwards without leaving anything behind."""
+        self._closed = True
         if self._watcher is not None:
             self._watcher.cancel()
         self._desk.close()
@@ -129,5 +131,7 @@ class GeneratorActor:
         self._leave()
 
     def _leave(self) -> None:
+        if self._closed:  # an update that the end of the run cut off finds a dead engine too
+            return
         # ray.actor.exit_actor would count as intended, and Ray would not start the actor again.
         asyncio.get_running_loop().call_later(_FAREWELL, os._exit, 1)

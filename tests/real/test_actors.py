@@ -145,3 +145,24 @@ def test_an_error_that_leaves_the_engine_alive_does_not_end_the_actor(
         await actor.shutdown()
 
     asyncio.run(scenario())
+
+
+def test_what_an_orderly_end_cuts_off_does_not_count_as_a_death(
+    generators: list[FakedGenerator], exits: list[int]
+) -> None:
+    async def scenario() -> None:
+        actor = GeneratorActor(SETTINGS)
+        await actor.ready()
+        await actor.update_weights(WeightManifest(3))
+        generators[0].engine.free.clear()
+        cut = asyncio.create_task(actor.generate([1], SamplingSpec()))
+        await asyncio.sleep(0.01)
+        generators[0].engine.fail["check_weights"] = RuntimeError("broken pipe")
+        await actor.shutdown()
+        with pytest.raises(EngineError):
+            await actor.update_weights(WeightManifest(4))
+        cut.cancel()
+        await asyncio.sleep(0.05)
+        assert exits == []
+
+    asyncio.run(scenario())

@@ -36,6 +36,7 @@ class Remote:
         from entr_lab.real.weight_transfer import SharedMemorySender
         from tests.real.engines import make_model
 
+        self.strangers = set(children())  # engines of other tests
         self.model = make_model(folder, tied=False)
         self.sender = SharedMemorySender()
         self.cluster = Cluster(cpus=2)
@@ -91,14 +92,19 @@ def gone(pid: int, patience: float = 15.0) -> bool:
 def test_kill_9_of_core_and_actor_and_a_clean_end(remote: Remote) -> None:
     before = shared_memory()
     asyncio.run(kill_and_revive(remote))
-    import psutil
-
-    names = {child.pid: " ".join(cmdline(child)) for child in psutil.Process().children(recursive=True)}
+    names = {pid: name for pid, name in children().items() if pid not in remote.strangers}
     remote.cluster.shutdown()
     remote.sender.close()
     ours = {pid: name for pid, name in names.items() if "resource_tracker" not in name}
     assert {pid: name for pid, name in ours.items() if not gone(pid)} == {}
     assert shared_memory() <= before
+
+
+def children() -> dict[int, str]:
+    """Every process below this one, and its command."""
+    import psutil
+
+    return {child.pid: " ".join(cmdline(child)) for child in psutil.Process().children(recursive=True)}
 
 
 def cmdline(child: Any) -> list[str]:

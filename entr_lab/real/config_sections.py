@@ -106,7 +106,7 @@ class RolloutConfig(Section):
     kv_cache_mib: int = Field(default=64, ge=1)
     """Cache of one engine on CPU; on GPU the engine takes `gpu_memory_utilization`."""
     gpu_memory_utilization: float = Field(default=0.85, gt=0, lt=1)
-    max_sequences: int = Field(default=64, ge=1)
+    max_sequences: int = Field(default=64, ge=1, le=16384)
     """Rollouts that one engine runs at a time."""
 
 

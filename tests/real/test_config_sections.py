@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from entr_lab.errors import ConfigError
 from entr_lab.objective import Denominator
 from entr_lab.real import config_sections
-from entr_lab.real.config_sections import MethodConfig, Section, TrainerConfig
+from entr_lab.real.config_sections import MethodConfig, RolloutConfig, Section, TrainerConfig
 
 SECTIONS = [getattr(config_sections, name) for name in config_sections.__all__ if name.endswith("Config")]
 
@@ -45,3 +45,10 @@ def test_a_method_takes_the_shared_setting():
     assert method.surrogate.name == "ppo-clip"
     assert method.reduction.denominator is Denominator.TOKEN_MEAN_KEPT
     assert method.advantage.value == "dr-grpo"
+
+
+@pytest.mark.parametrize("value", [0, 16385, 1e9])
+def test_seats_that_no_engine_has_are_refused(value):
+    """An engine makes room for every seat when it starts."""
+    with pytest.raises(ValidationError, match="max_sequences"):
+        RolloutConfig(max_sequences=value)

@@ -60,11 +60,30 @@ def train(
         new_run(folder, resolved)
     # Ray prints warnings of its own on standard output.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        summary = _run(screen, resolved, folder, resumed=resume is not None)
+        try:
+            summary = _run(screen, resolved, folder, resumed=resume is not None)
+        except KeyboardInterrupt:
+            print(_what_is_left(folder, resolved), file=sys.stderr)
+            raise typer.Exit(130) from None
     if as_json:
         print(strict_json(summary))
     else:
         _print_summary(screen, summary)
+
+
+def _what_is_left(folder: Path, config: RunConfig) -> str:
+    """Say what an interrupted run can go on with."""
+    from entr_lab.errors import DataError
+    from entr_lab.pipeline import Mode
+    from entr_lab.real.checkpoint import latest_checkpoint
+
+    try:
+        last = latest_checkpoint(folder / "checkpoints").name
+    except DataError:
+        return f"interrupted before the first checkpoint; what was recorded is in {folder}."
+    if config.asynchrony.mode == Mode.EXACT:
+        return f"interrupted; mode exact cannot be resumed, what was recorded is in {folder}."
+    return f"interrupted; go on from {last} with: entr-lab train --resume {folder}"
 
 
 def _shorthands(method: str | None, batches: int | None, seed: int | None) -> list[str]:

@@ -93,6 +93,29 @@ def test_what_is_not_installed_is_named() -> None:
     assert "install entr-lab[real-cpu]" in refused()
 
 
+@pytest.mark.parametrize(
+    ("mode", "made", "said"),
+    [
+        ("async", True, "go on from step-00000020 with: entr-lab train --resume"),
+        ("async", False, "before the first checkpoint"),
+        ("exact", True, "mode exact cannot be resumed"),
+    ],
+)
+def test_an_interrupted_run_says_what_it_can_go_on_with(
+    mode: str, made: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(screen: Any, config: Any, folder: Path, *, resumed: bool) -> dict[str, Any]:
+        if made:
+            (folder / "checkpoints" / "step-00000020").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_check_installed", lambda: None)
+    monkeypatch.setattr(command, "_run", interrupted)
+    result = invoke("--out", str(tmp_path / "run"), "--set", f"asynchrony.mode={mode}")
+    assert result.exit_code == 130
+    assert said in result.stderr
+
+
 def test_a_resume_takes_the_run_and_more_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_run(tmp_path, load_config(None, ["trainer.batches=7", "method.name=icepop"]))
     seen: list[Any] = []

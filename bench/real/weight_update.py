@@ -26,7 +26,7 @@ async def measure(size: str, updates: int, requests: int) -> dict[str, Any]:
     import torch
 
     from entr_lab.real.canary import canary_prompts, canary_reference, model_logits
-    from entr_lab.real.engine_settings import EngineSettings
+    from entr_lab.real.engine_settings import CANARY_SEATS, EngineSettings
     from entr_lab.real.generator import Generator
     from entr_lab.real.records import SamplingSpec
     from entr_lab.real.weight_transfer import SharedMemorySender
@@ -40,7 +40,7 @@ async def measure(size: str, updates: int, requests: int) -> dict[str, Any]:
     log: dict[str, list[float]] = {}
     for owner, name in ((generator.updates, "check"), (generator.updates, "exchange"), (generator, "_prove")):
         setattr(owner, name, timed(log, name.strip("_"), getattr(owner, name)))
-    prompts = canary_prompts(VOCABULARY, count=4)  # as many as an update in flight is proved on
+    prompts = canary_prompts(VOCABULARY, count=CANARY_SEATS)  # as many as an update in flight is proved on
     running: set[asyncio.Task[Any]] = set()
     for version in range(updates + 1):
         with torch.no_grad():

@@ -3,7 +3,11 @@
 A message between processes costs, on both sides together, the processor time of some twenty tokens of a tiny model. The
 `Courier`, in the driver, gathers the calls of a few milliseconds into one round; the `Desk`, in the generator's
 process, hands over whatever has ended. One round waits at the desk for completions; calls that come up meanwhile travel
-in rounds that do not wait. Completions come up to `LINGER` later than they could, and nothing else changes. Ours.
+in rounds that do not wait. Completions come up to `LINGER` later than they could.
+
+Limits: the desk forgets an answer once a round has taken it, so what is lost on the way back leaves its call waiting;
+so do a desk that is new between two rounds, and a second event loop. A call that is cancelled once its order has been
+sent plays on unless it is aborted, and an abort may arrive before the order has begun. Ours.
 """
 
 from __future__ import annotations
@@ -141,7 +145,7 @@ class Courier:
         self._outbox.clear()
         patient = not self._waiting
         if orders or (patient and self._open):
-            self._waiting = True
+            self._waiting = True  # by this round or by the one that waits already
             task = asyncio.create_task(self._round(orders, patient))
             self._rounds.add(task)
             task.add_done_callback(self._rounds.discard)
@@ -153,7 +157,8 @@ class Courier:
             unsent = {order.number for order in self._outbox}
             answers = [(number, _as_ours(error)) for number in self._open if number not in unsent]
         finally:
-            self._waiting = self._waiting and not patient
+            if patient:
+                self._waiting = False
         for number, found in answers:
             answer = self._open.get(number)  # None: whoever asked has gone away
             if answer is None or answer.done():

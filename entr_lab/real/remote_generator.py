@@ -8,11 +8,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from entr_lab.errors import EngineError, EntrLabError, check_range
+from entr_lab.errors import EngineError, check_range
 from entr_lab.real.actors import GeneratorActor
 from entr_lab.real.courier import Answer, Courier, Order
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.proof import Proof
+from entr_lab.real.ray_errors import as_engine_errors
 from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
 
@@ -104,19 +105,9 @@ class RemoteGenerator:
         return answers
 
     async def _call(self, method: str, *arguments: Any) -> Any:
-        from ray.exceptions import RayError, RayTaskError
-
-        try:
+        failed, gone = f"{self.name} failed in {method}", f"{self.name} is gone or restarting"
+        with as_engine_errors(failed, gone, "revive it with the current weights"):
             return await getattr(self.handle, method).remote(*arguments)
-        except RayTaskError as error:
-            if isinstance(error.cause, EntrLabError):
-                raise error.cause from None
-            raise EngineError(f"{self.name} failed in {method}: {error.cause!r}") from error
-        except RayError as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise EngineError(
-                f"{self.name} is gone or restarting ({reason}); revive it with the current weights."
-            ) from error
 
 
 def spawn_generators(

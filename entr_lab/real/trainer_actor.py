@@ -16,6 +16,7 @@ from entr_lab.errors import EngineError, EntrLabError
 from entr_lab.real.config import RunConfig
 from entr_lab.real.parcels import send
 from entr_lab.real.ports import StepResult, TrainerState
+from entr_lab.real.ray_errors import as_engine_errors
 from entr_lab.real.records import Rollout, SamplingSpec
 from entr_lab.real.rendezvous import Rendezvous, meet, open_rendezvous
 from entr_lab.real.self_check import BehaviourError
@@ -159,17 +160,9 @@ class RemoteTrainer:
         return (await asyncio.gather(*calls))[0]
 
     async def _await(self, answer: Any, method: str) -> Any:
-        from ray.exceptions import RayError, RayTaskError
-
-        try:
+        failed, gone = f"the trainer failed in {method}", "the trainer's process is gone"
+        with as_engine_errors(failed, gone, "resume from the last checkpoint"):
             return await answer
-        except RayTaskError as error:
-            if isinstance(error.cause, EntrLabError):
-                raise error.cause from None
-            raise EngineError(f"the trainer failed in {method}: {error.cause!r}") from error
-        except RayError as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise EngineError(f"the trainer's process is gone ({reason}); resume from the last checkpoint.") from error
 
 
 def spawn_trainer(

@@ -120,7 +120,10 @@ async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
         config, folder, 0, Observers(step=[trace_observer(config, folder / "trace", model, facts.vocabulary)])
     )
     settings = LoopSettings(
-        batches=config.trainer.batches, slots=config.rollout.max_sequences, max_tokens=config.rollout.max_tokens
+        batches=config.trainer.batches,
+        slots=config.rollout.max_sequences,
+        queued=config.rollout.queued,
+        max_tokens=config.rollout.max_tokens,
     )
     loop = Loop(
         state.pipeline,
@@ -160,8 +163,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=150)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement of the engine alone")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[], help="a setting, as of `entr-lab train`")
     options = parser.parse_args()
-    config = load_config(None, [f"trainer.batches={options.batches}", f"seed={options.seed}", "log.tensorboard=false"])
+    config = load_config(
+        None, [f"trainer.batches={options.batches}", f"seed={options.seed}", "log.tensorboard=false", *options.set]
+    )
     remote_generator.GeneratorActor = MeasuredGenerator  # type: ignore[misc]  # what `spawn_generators` starts
     with tempfile.TemporaryDirectory() as root, Cluster(cpus=2):
         folder = Path(root) / "run"

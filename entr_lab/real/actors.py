@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from entr_lab.errors import EngineError
-from entr_lab.real.courier import Answer, Desk, Order
+from entr_lab.real.desk import Desk, Reply, Round
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.generator import Generator
 from entr_lab.real.parcels import unpacked
 from entr_lab.real.proof import Proof
-from entr_lab.real.records import Completion, SampleCall, SamplingSpec
+from entr_lab.real.records import Completion, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
 
 __all__ = ["GeneratorActor"]
@@ -59,19 +59,9 @@ class GeneratorActor:
         answer: list[Completion] = await self._call("generate", prompt_ids, sampling, n, request_id)
         return answer
 
-    async def exchange(self, orders: Sequence[Order], patient: bool) -> list[Answer]:
+    async def exchange(self, message: Round) -> Reply:
         """See `Desk.exchange`."""
-        return await self._desk.exchange(orders, patient)
-
-    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
-        """See `Generator.generate_many`."""
-        answer: list[Completion] = await self._call("generate_many", calls)
-        return answer
-
-    async def abort(self, request_id: str | None = None) -> int:
-        """See `Generator.abort`."""
-        answer: int = await self._call("abort", request_id)
-        return answer
+        return await self._desk.exchange(message)
 
     async def health(self) -> dict[str, Any]:
         """See `Generator.health`."""

@@ -108,6 +108,9 @@ class RolloutConfig(Section):
     gpu_memory_utilization: float = Field(default=0.85, gt=0, lt=1)
     max_sequences: int = Field(default=64, ge=1, le=16384)
     """Rollouts that one engine runs at a time."""
+    queued: int = Field(default=16, ge=0, le=16384)
+    """Rollouts beside them that wait in the engine's process, so that a seat that falls free is taken at once; none in
+    mode exact, which begins them by version."""
 
 
 class AsynchronyConfig(Section):

@@ -2,7 +2,7 @@
 
 Mode exact plans a first and a last version for each trajectory. It is cut into as many segments as there are versions,
 of ⌈max_tokens / versions⌉ sampled tokens. A `VersionGate` lets one version at a time into the engine, the lowest that
-is wanted first: it loads it, sends all that wait for it as one call, and turns to the next when they have ended. Each
+is wanted first: it loads it, sends all that wait for it, and turns to the next when they have ended. Each
 segment begins with its whole history as prompt, so the key-value cache is recomputed under the segment's own weights:
 staleness without a mixed cache. Ours.
 """
@@ -73,15 +73,15 @@ class VersionGate:
         while self._waiting:
             await asyncio.sleep(0)  # those that start together come together
             place = min(self._waiting)
-            waiters: list[_Waiter] = []
             try:
                 await self._load(place[1])
-                waiters = [waiter for waiter in self._waiting.pop(place) if not waiter.answer.done()]
-                await self._serve(waiters)
             except Exception as error:
-                for waiter in waiters or self._waiting.pop(place, []):
+                for waiter in self._waiting.pop(place):
                     if not waiter.answer.done():
                         waiter.answer.set_exception(error)
+                continue
+            waiters = [waiter for waiter in self._waiting.pop(place) if not waiter.answer.done()]
+            await asyncio.gather(*map(self._serve, waiters))
 
     async def _load(self, version: int) -> None:
         if self.current == version:
@@ -91,30 +91,25 @@ class VersionGate:
         self.current = version
         self.loads += 1
 
-    async def _serve(self, waiters: Sequence[_Waiter]) -> None:
-        """Give every waiter its completion; when all of them have gone away, stop waiting for the engine."""
-        if not waiters:
-            return
-        answers = asyncio.ensure_future(self._generator.generate_many([waiter.call for waiter in waiters]))
-        left = len(waiters)
-
-        def one_less(_: asyncio.Future[Completion]) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                answers.cancel()
-
-        for waiter in waiters:
-            waiter.answer.add_done_callback(one_less)
+    async def _serve(self, waiter: _Waiter) -> None:
+        """Give a waiter its completion; if it goes away, so does its call."""
+        serving = asyncio.ensure_future(self._sample(waiter.call))
+        waiter.answer.add_done_callback(lambda _: serving.cancel())
         try:
-            await asyncio.wait([answers])
+            await asyncio.wait([serving])
         finally:
-            answers.cancel()
-        if answers.cancelled():
+            serving.cancel()
+        if waiter.answer.done() or serving.cancelled():
             return
-        for waiter, completion in zip(waiters, answers.result(), strict=True):
-            if not waiter.answer.done():
-                waiter.answer.set_result(completion)
+        error = serving.exception()
+        if error is None:
+            waiter.answer.set_result(serving.result())
+        else:
+            waiter.answer.set_exception(error)
+
+    async def _sample(self, call: SampleCall) -> Completion:
+        (completion,) = await self._generator.generate(call.prompt_ids, call.sampling, 1, call.request_id)
+        return completion
 
 
 class PlannedTrajectory:
@@ -132,14 +127,11 @@ class PlannedTrajectory:
         self._first, self._steps = first, last - first
         self._segment = -(-max_tokens // (self._steps + 1))
         self._sampled = 0
-        self.request: str | None = None
-        """Name of the request that runs, to abort it by."""
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
     ) -> list[Completion]:
         """Sample one completion, in as many segments as it takes."""
-        self.request = request_id
         pieces: list[Completion] = []
         history, left = list(prompt_ids), sampling.max_tokens
         while True:

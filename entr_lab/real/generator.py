@@ -19,7 +19,7 @@ from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.engine_updates import EngineUpdates
 from entr_lab.real.processes import StartedProcesses
 from entr_lab.real.proof import Proof, prove
-from entr_lab.real.records import Completion, SampleCall, SamplingSpec
+from entr_lab.real.records import Completion, SamplingSpec
 from entr_lab.real.trust import VersionTrust
 from entr_lab.real.weight_transfer import WeightManifest
 
@@ -45,6 +45,7 @@ class Generator:
         self._process = process
         self._ids = itertools.count()
         self._running: set[str] = set()
+        self._seats = asyncio.Semaphore(settings.max_sequences)
         self._updating = asyncio.Lock()
 
     @property
@@ -81,6 +82,9 @@ class Generator:
     ) -> list[Completion]:
         """Sample `n` completions of one prompt and return them once their weights are proved.
 
+        Calls beyond `max_sequences` wait here, outside the engine, and take a seat in the moment in which one falls
+        free; a call counts as one whatever its `n`.
+
         Args:
             prompt_ids: token ids; never re-tokenised.
             sampling: how to sample.
@@ -91,24 +95,16 @@ class Generator:
             EngineError: the engine is dead, holds no pushed weights, lost its hook, disagrees with itself about the
                 version of a token, or failed the proof of a version that produced a token.
         """
-        if self.updates.broken:
-            raise EngineError(f"{self.updates.broken}; restart the generator and push the current weights again.")
-        if self.version < 0:
-            raise EngineError("the engine holds the weights it started with; push a version before generating.")
-        completions = await self._sample(prompt_ids, self._parameters(sampling, n), request_id)
+        async with self._seats:
+            if self.updates.broken:
+                raise EngineError(f"{self.updates.broken}; restart the generator and push the current weights again.")
+            if self.version < 0:
+                raise EngineError("the engine holds the weights it started with; push a version before generating.")
+            completions = await self._sample(prompt_ids, self._parameters(sampling, n), request_id)
         for completion in completions:
             await self.trust.wait(completion.weight_version)
             self.tokens += len(completion.token_ids)
         return completions
-
-    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
-        """Sample one completion of each call; returns once all of them are there.
-
-        Raises:
-            EngineError: see `generate`; the first that fails.
-        """
-        answers = (self.generate(call.prompt_ids, call.sampling, 1, call.request_id) for call in calls)
-        return [completion for (completion,) in await asyncio.gather(*answers)]
 
     async def abort(self, request_id: str | None = None) -> int:
         """End one request, or all of them; their completions come back with what they have. Return how many."""

@@ -15,6 +15,7 @@ from typing import Final
 from entr_lab.errors import EngineError
 from entr_lab.pipeline import Batch, Done, Mode, Outcome, Pipeline, Wait, spans_of
 from entr_lab.real.evaluation import Evaluations
+from entr_lab.real.fleet import Fleet
 from entr_lab.real.loop_settings import LoopSettings
 from entr_lab.real.ports import GeneratorPort, TrainerPort
 from entr_lab.real.prompt_feed import PromptFeed
@@ -88,19 +89,7 @@ class Loop:
         self._reports: asyncio.Queue[Report] = asyncio.Queue()
         self.trainer = TrainerStation(trainer, self._reports.put_nowait)
         self._on_step, self._save, self._clock = on_step, save, clock
-        self._stations = {
-            name: Station(
-                name,
-                generator,
-                play,
-                self.shelf,
-                self._reports.put_nowait,
-                clear_cache=settings.clear_cache,
-                forced=self._forced,
-                max_tokens=settings.max_tokens,
-            )
-            for name, generator in generators.items()
-        }
+        self.fleet = Fleet(self._make_stations(generators, play), pipeline, settings.room)
         self._evaluations = evaluations or Evaluations()
         self._failures = 0
         self.done = done
@@ -117,12 +106,26 @@ class Loop:
         try:
             self.shelf.put(await self.trainer.trainer.publish())
             self._evaluations.consider(self.done, last=False)
-            for station in self._stations.values():
-                station.bring_up()
+            self.fleet.bring_up()
             while not self._advance():
                 await self._wait()
         finally:
-            await self._stop()
+            await asyncio.gather(self.trainer.close(), self.fleet.close(), return_exceptions=True)
+
+    def _make_stations(self, generators: Mapping[str, GeneratorPort], play: Play) -> dict[str, Station]:
+        return {
+            name: Station(
+                name,
+                generator,
+                play,
+                self.shelf,
+                self._reports.put_nowait,
+                clear_cache=self.settings.clear_cache,
+                forced=self._forced,
+                max_tokens=self.settings.max_tokens,
+            )
+            for name, generator in generators.items()
+        }
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ class Loop:
         await asyncio.sleep(0)  # tasks that have ended leave their books
         deadline = self.pipeline.next_deadline
         limit = None if deadline is None else max(0.0, deadline - self._clock())
-        if limit is None and self._reports.empty() and not self.trainer.busy and self._all_idle():
+        if limit is None and self._reports.empty() and not self.trainer.busy and self.fleet.idle:
             raise EngineError(
                 f"nothing is running and nothing can start: {self.meter.states()}; check asynchrony.* for limits that "
                 f"exclude each other."
@@ -144,9 +147,6 @@ class Loop:
             reports.append(self._reports.get_nowait())
         for report in reports:
             self._handle(report)
-
-    def _all_idle(self) -> bool:
-        return all(station.idle for station in self._stations.values())
 
     def _handle(self, report: Report) -> None:
         now, pipeline = self._clock(), self.pipeline
@@ -164,9 +164,9 @@ class Loop:
                 self.meter.lost += 1
                 pipeline.lose(report.worker, now)
                 self._evaluations.lost(report.worker)
-                self._stations[report.worker].bring_up(revive=True)
+                self.fleet.revive(report.worker)
             case Gone():
-                if not any(station.present or station.coming for station in self._stations.values()):
+                if self.fleet.lost:
                     raise EngineError(f"no generator is left: {report.error}") from report.error
             case Evaluated():
                 self._evaluations.settle(report)
@@ -225,13 +225,10 @@ class Loop:
             return True
         self._feed()
         over = self._advance_trainer()
-        for station in self._stations.values():
-            if station.present:
-                self._advance_station(station)
-            else:
-                self.meter.enter(station.name, "starting", self._clock())
-        for trajectory in self.pipeline.drain_aborts():
-            self._stations[trajectory.worker].stop(trajectory.ticket)
+        now = self._clock()
+        for name, state in self.fleet.advance(self._evaluations, now).items():
+            self.meter.enter(name, state, now)
+        self.fleet.stop(self.pipeline.drain_aborts())
         return over and self._evaluations.idle
 
     def _advance_trainer(self) -> bool:
@@ -248,30 +245,7 @@ class Loop:
             self.trainer.train(decision, self.buffer.batch(decision), probe)
         return False
 
-    def _advance_station(self, station: Station) -> None:
-        pipeline, now = self.pipeline, self._clock()
-        if not station.busy:
-            plan = pipeline.plan_update(station.name)
-            if plan.version is not None:
-                station.update(plan.version)
-                self.meter.enter(station.name, "loads", now)
-            else:
-                self._evaluations.advance(station)
-        # Also while it loads, or its batch would shrink: what starts then may live through the update, or is refused.
-        answer = pipeline.dispatch(station.name, self.settings.slots - station.active, now)
-        if isinstance(answer, list):
-            for trajectory in answer:
-                station.start(trajectory, int(pipeline.prompt(trajectory.group).id))
-        if station.busy:
-            return
-        reason = str(answer.reason) if isinstance(answer, Wait) else ""
-        self.meter.enter(station.name, "generates" if station.active else f"waits: {reason}", now)
-
     def _feed(self) -> None:
-        wanted = self.settings.slots + self.pipeline.config.batch_groups - self.pipeline.prompts_left
+        wanted = self.settings.room + self.pipeline.config.batch_groups - self.pipeline.prompts_left
         if wanted > 0:
             self.pipeline.add_prompts(self.feed.next(wanted))
-
-    async def _stop(self) -> None:
-        stations = (station.close() for station in self._stations.values())
-        await asyncio.gather(self.trainer.close(), *stations, return_exceptions=True)

@@ -14,6 +14,7 @@ class LoopSettings:
     Args:
         batches: stop once so many batches were trained, those before a resume included.
         slots: rollouts that one generator plays at a time.
+        queued: rollouts beside them that wait in its process, so that a slot that falls free is taken at once.
         max_tokens: most tokens of a rollout.
         clear_cache: recompute the key-value cache at a weight update.
         probe_every: batches between two attributions; 0 for none.
@@ -23,6 +24,12 @@ class LoopSettings:
     batches: int
     slots: int
     max_tokens: int
+    queued: int = 0
     clear_cache: bool = False
     probe_every: int = 0
     save_every: int = 0
+
+    @property
+    def room(self) -> int:
+        """Rollouts that one generator is given at a time."""
+        return self.slots + self.queued

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from entr_lab.real.episode import SamplesTokens
 from entr_lab.real.proof import Proof
-from entr_lab.real.records import Completion, Rollout, SampleCall
+from entr_lab.real.records import Rollout
 from entr_lab.real.trainer import TrainStep
 from entr_lab.real.weight_transfer import WeightManifest
 
@@ -61,14 +61,8 @@ class TrainerPort(Protocol):
 class GeneratorPort(SamplesTokens, Protocol):
     """A generator as the loop sees it."""
 
-    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
-        """Return one completion of each call, all at once: one message each way."""
-
     async def update_weights(self, manifest: WeightManifest, clear_cache: bool) -> Proof | None:
         """Load and prove published weights; running requests go on."""
-
-    async def abort(self, request_id: str | None = None) -> int:
-        """End a request with what it has."""
 
     async def health(self) -> dict[str, Any]:
         """Answer, or raise `EngineError` where the engine is dead."""

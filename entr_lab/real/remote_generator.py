@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from entr_lab.errors import EngineError, check_range
 from entr_lab.real.actors import GeneratorActor
-from entr_lab.real.courier import Answer, Courier, Order
+from entr_lab.real.courier import Courier
+from entr_lab.real.desk import Reply, Round
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.proof import Proof
 from entr_lab.real.ray_errors import as_engine_errors
-from entr_lab.real.records import Completion, SampleCall, SamplingSpec
+from entr_lab.real.records import Completion, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
 
 __all__ = ["RemoteGenerator", "spawn_generators"]
@@ -50,16 +51,6 @@ class RemoteGenerator:
     ) -> list[Completion]:
         """See `Generator.generate`."""
         return await self._courier.generate(prompt_ids, sampling, n, request_id)
-
-    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
-        """See `Generator.generate_many`."""
-        answer: list[Completion] = await self._call("generate_many", calls)
-        return answer
-
-    async def abort(self, request_id: str | None = None) -> int:
-        """See `Generator.abort`."""
-        answer: int = await self._call("abort", request_id)
-        return answer
 
     async def health(self) -> dict[str, Any]:
         """See `Generator.health`."""
@@ -100,9 +91,9 @@ class RemoteGenerator:
         with contextlib.suppress(Exception):
             ray.kill(self.handle)
 
-    async def _exchange(self, orders: Sequence[Order], patient: bool) -> list[Answer]:
-        answers: list[Answer] = await self._call("exchange", orders, patient)
-        return answers
+    async def _exchange(self, message: Round) -> Reply:
+        reply: Reply = await self._call("exchange", message)
+        return reply
 
     async def _call(self, method: str, *arguments: Any) -> Any:
         failed, gone = f"{self.name} failed in {method}", f"{self.name} is gone or restarting"

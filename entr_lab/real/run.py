@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from entr_lab.pipeline import Mode
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config import RunConfig
 from entr_lab.real.environments.datasets import SampleStream
@@ -143,6 +144,7 @@ def _settings(config: RunConfig) -> LoopSettings:
     return LoopSettings(
         batches=config.trainer.batches,
         slots=config.rollout.max_sequences,
+        queued=0 if config.asynchrony.mode is Mode.EXACT else config.rollout.queued,
         max_tokens=config.rollout.max_tokens,
         clear_cache=not config.rollout.keep_kv_cache,
         probe_every=config.attribution.every,

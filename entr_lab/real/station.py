@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from entr_lab.errors import EngineError
@@ -16,7 +15,7 @@ from entr_lab.pipeline import Trajectory
 from entr_lab.real.episode import SamplesTokens
 from entr_lab.real.forced_lag import PlannedTrajectory, VersionGate
 from entr_lab.real.ports import GeneratorPort
-from entr_lab.real.records import Completion, Rollout, SamplingSpec
+from entr_lab.real.records import Rollout
 from entr_lab.real.reports import Broken, Evaluated, Failed, Finished, Gone, Joined, Loaded, Lost, Report
 from entr_lab.real.version_shelf import VersionShelf
 
@@ -27,23 +26,6 @@ _FAREWELL: Final = 1.0
 
 Play = Callable[[SamplesTokens, int, str], Awaitable[Rollout]]
 """Plays sample number `int` on a generator; the text is the stem of the requests' names."""
-
-
-class _Call:
-    """Remembers the name of the request that runs, to abort it by."""
-
-    def __init__(self, generator: SamplesTokens) -> None:
-        self._generator = generator
-        self.request: str | None = None
-
-    async def generate(
-        self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
-    ) -> list[Completion]:
-        self.request = request_id
-        return await self._generator.generate(prompt_ids, sampling, n, request_id)
-
-
-_Source = _Call | PlannedTrajectory
 
 
 class Station:
@@ -83,7 +65,7 @@ class Station:
         self._play, self._shelf, self._report = play, shelf, report
         self._clear_cache, self._forced, self._max_tokens = clear_cache, forced, max_tokens
         self._gate = VersionGate(generator, shelf)
-        self._episodes: dict[int, tuple[asyncio.Task[None], _Source]] = {}
+        self._episodes: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[Any]] = set()
         self._loaded = asyncio.Condition()
 
@@ -110,8 +92,7 @@ class Station:
     def start(self, trajectory: Trajectory, sample: int) -> None:
         """Play a rollout and report `Finished` or `Failed`."""
         source = self._source(trajectory.version, trajectory.last_version)
-        task = asyncio.create_task(self._episode(trajectory, sample, source))
-        self._episodes[trajectory.ticket] = (task, source)
+        self._episodes[trajectory.ticket] = asyncio.create_task(self._episode(trajectory, sample, source))
 
     @property
     def up_to_date(self) -> bool:
@@ -125,14 +106,11 @@ class Station:
     def stop(self, ticket: int) -> None:
         """Stop a rollout that is no longer wanted; nothing is reported of it."""
         if ticket in self._episodes:
-            task, source = self._episodes.pop(ticket)
-            task.cancel()
-            if source.request is not None and self.present:
-                self._begin(self._abort, source.request)
+            self._episodes.pop(ticket).cancel()
 
     async def close(self) -> None:
         """Stop everything that runs here; the generator itself stays."""
-        tasks = [task for task, _ in self._episodes.values()] + list(self._others)
+        tasks = [*self._episodes.values(), *self._others]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, self._gate.close(), return_exceptions=True)
@@ -142,10 +120,6 @@ class Station:
         task = asyncio.create_task(work(*arguments))
         self._others.add(task)
         task.add_done_callback(self._others.discard)
-
-    async def _abort(self, name: str) -> None:
-        with suppress(EngineError):  # a dead engine has nothing left to abort, and others find out
-            await self.generator.abort(name)
 
     async def _bring_up(self, revive: bool) -> None:
         try:
@@ -184,7 +158,7 @@ class Station:
             self.version = version
             self._loaded.notify_all()
 
-    async def _episode(self, trajectory: Trajectory, sample: int, source: _Source) -> None:
+    async def _episode(self, trajectory: Trajectory, sample: int, source: SamplesTokens) -> None:
         ticket = trajectory.ticket
         try:
             rollout = await self._play(source, sample, f"t{ticket}")
@@ -212,9 +186,9 @@ class Station:
         else:
             await self._judge(error, report)
 
-    def _source(self, first: int, last: int, urgent: bool = False) -> _Source:
+    def _source(self, first: int, last: int, urgent: bool = False) -> SamplesTokens:
         if not self._forced:
-            return _Call(self.generator)
+            return self.generator
         return PlannedTrajectory(self._gate, first, last, self._max_tokens, urgent=urgent)
 
     async def _judge(self, error: Exception, otherwise: Report) -> None:
@@ -227,7 +201,7 @@ class Station:
             except EngineError as death:
                 if self.present:
                     self.present = False
-                    for task, _ in self._episodes.values():
+                    for task in self._episodes.values():
                         task.cancel()
                     self._episodes.clear()
                     self._report(Lost(self.name, death))

@@ -16,7 +16,7 @@ from entr_lab.real.loop import Loop
 from entr_lab.real.loop_settings import LoopSettings
 from entr_lab.real.ports import StepResult, TrainerState
 from entr_lab.real.prompt_feed import PromptFeed
-from entr_lab.real.records import Completion, Rollout, SampleCall, SamplingSpec
+from entr_lab.real.records import Completion, Rollout, SamplingSpec
 from entr_lab.real.rollout_buffer import RolloutBuffer
 from entr_lab.real.trainer import TrainStep
 from entr_lab.real.weight_transfer import WeightManifest
@@ -36,8 +36,7 @@ class PaperGenerator:
         self.version = -1
         self.dead = False
         self.loads: list[int] = []
-        self.batches: list[int] = []
-        self.aborted: list[str] = []
+        self.cancelled: list[str] = []
         self.revived = 0
         self.refuse: Exception | None = None
         self.most = tokens
@@ -47,24 +46,24 @@ class PaperGenerator:
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingSpec, n: int = 1, request_id: str | None = None
     ) -> list[Completion]:
+        try:
+            return await self.sample(prompt_ids, sampling)
+        except asyncio.CancelledError:
+            self.cancelled.append(str(request_id))
+            raise
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: SamplingSpec) -> list[Completion]:
         length = min(sampling.max_tokens, int(self._random.integers(1, self.most + 1)))
         versions = []
         for _ in range(length):
             await asyncio.sleep(self.pace)
             if self.dead:
                 raise EngineError("the engine core died")
-            if request_id in self.aborted:
-                break
             versions.append(self.version)
         column = np.full(len(versions), 0.5, dtype=np.float32)
         reason = "length" if len(versions) == sampling.max_tokens else "stop"
         ids = np.arange(len(versions), dtype=np.int32)
         return [Completion(ids, -column, column, column, np.array(versions, dtype=np.int64), reason)]
-
-    async def generate_many(self, calls: Sequence[SampleCall]) -> list[Completion]:
-        self.batches.append(len(calls))
-        answers = (self.generate(call.prompt_ids, call.sampling, 1, call.request_id) for call in calls)
-        return [completion for (completion,) in await asyncio.gather(*answers)]
 
     async def update_weights(self, manifest: WeightManifest, clear_cache: bool) -> None:
         await asyncio.sleep(self.pace)
@@ -75,10 +74,6 @@ class PaperGenerator:
         self.version = manifest.version
         self.loads.append(manifest.version)
         await asyncio.sleep(self.pace)  # the proof; running requests have new tokens already
-
-    async def abort(self, request_id: str | None = None) -> int:
-        self.aborted.append(str(request_id))
-        return 1
 
     async def health(self) -> dict[str, Any]:
         if self.dead:

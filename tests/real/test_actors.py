@@ -10,7 +10,7 @@ import pytest
 from entr_lab.errors import EngineError
 from entr_lab.real import actors
 from entr_lab.real.actors import GeneratorActor
-from entr_lab.real.courier import Order
+from entr_lab.real.desk import Order, Round
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.records import SampleCall, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
@@ -51,7 +51,9 @@ def test_an_actor_starts_its_engine_once_and_not_before_ready(generators: list[F
         await actor.update_weights(WeightManifest(3), clear_cache=True)
         assert (await actor.health())["version"] == 3
         assert (await actor.generate([1], SamplingSpec()))[0].weight_version.tolist() == [3]
-        ((number, (completion,)),) = await actor.exchange([Order(8, SampleCall((1,), SamplingSpec()), 1)], True)
+        order = Order(8, SampleCall((1,), SamplingSpec()), 1)
+        reply = await actor.exchange(Round(("c", 0), None, 0, (order,), frozenset({8}), 9, True))
+        ((number, (completion,)),) = reply.answers
         assert (number, completion.weight_version.tolist()) == (8, [3])
         await actor.shutdown()
 

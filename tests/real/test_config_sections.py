@@ -52,3 +52,9 @@ def test_seats_that_no_engine_has_are_refused(value):
     """An engine makes room for every seat when it starts."""
     with pytest.raises(ValidationError, match="max_sequences"):
         RolloutConfig(max_sequences=value)
+
+
+def test_rollouts_may_wait_for_a_seat_or_not():
+    assert RolloutConfig(queued=0).queued == 0
+    with pytest.raises(ValidationError, match="queued"):
+        RolloutConfig(queued=-1)

@@ -126,8 +126,8 @@ def test_a_version_that_is_not_kept_is_named() -> None:
         asyncio.run(gate.generate(2, SampleCall((1,), SamplingSpec())))
 
 
-def test_those_that_wait_for_one_version_go_as_one_call() -> None:
-    """A message a version, not one a segment."""
+def test_those_that_wait_for_one_version_go_together() -> None:
+    """A load a version, not one a segment."""
     generator = Steady()
     gate = VersionGate(generator, shelf_of(*range(4)))
 
@@ -136,8 +136,25 @@ def test_those_that_wait_for_one_version_go_as_one_call() -> None:
         await asyncio.gather(*(plan.generate([1], SamplingSpec(max_tokens=8)) for plan in plans))
 
     asyncio.run(many())
-    assert generator.batches == [50] * 4
+    assert generator.loads == [0, 1, 2, 3]
     assert gate.loads == 4
+
+
+def test_who_goes_away_takes_its_call_along_and_no_other() -> None:
+    generator = PaperGenerator(tokens=6, pace=0.01)
+    gate = VersionGate(generator, shelf_of(0))
+
+    async def two() -> int:
+        calls = [
+            asyncio.create_task(gate.generate(0, SampleCall((1,), SamplingSpec(max_tokens=6), name)))
+            for name in ("leaves", "stays")
+        ]
+        await asyncio.sleep(0.025)
+        calls[0].cancel()
+        return len((await calls[1]).token_ids)
+
+    assert asyncio.run(two()) > 0
+    assert generator.cancelled == ["leaves"]
 
 
 def test_the_urgent_go_first() -> None:
@@ -152,14 +169,32 @@ def test_the_urgent_go_first() -> None:
     assert generator.loads == [3, 0, 1]
 
 
-def test_an_error_reaches_all_that_went_together_and_nobody_else() -> None:
+def test_a_call_that_fails_fails_alone() -> None:
     class Fails(Steady):
-        async def generate_many(self, calls):  # type: ignore[no-untyped-def]
-            if self.version == 0:
+        async def generate(self, prompt_ids, sampling, n=1, request_id=None):  # type: ignore[no-untyped-def]
+            if request_id == "bad":
                 raise EngineError("refused")
-            return await super().generate_many(calls)
+            return await super().generate(prompt_ids, sampling, n, request_id)
 
-    gate = VersionGate(Fails(), shelf_of(0, 1))
+    gate = VersionGate(Fails(), shelf_of(0))
+
+    async def both() -> list[object]:
+        calls = (gate.generate(0, SampleCall((1,), SamplingSpec(max_tokens=2), name)) for name in ("bad", "good"))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    bad, good = asyncio.run(both())
+    assert isinstance(bad, EngineError)
+    assert good.weight_version.tolist() == [0, 0]  # type: ignore[attr-defined]
+
+
+def test_a_version_that_cannot_be_loaded_fails_those_that_wait_for_it_and_nobody_else() -> None:
+    class Refuses(Steady):
+        async def update_weights(self, manifest, clear_cache):  # type: ignore[no-untyped-def]
+            if manifest.version == 0:
+                raise EngineError("refused")
+            await super().update_weights(manifest, clear_cache)
+
+    gate = VersionGate(Refuses(), shelf_of(0, 1))
 
     async def three() -> list[object]:
         calls = (gate.generate(v, SampleCall((1,), SamplingSpec(max_tokens=2))) for v in (0, 0, 1))

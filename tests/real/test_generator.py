@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from entr_lab.errors import EngineError
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.records import SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
+from tests.real.coroutines import scenario
 from tests.real.fake_engine import FakedGenerator, FakeEngine, fake_reference
 
 SPEC = SamplingSpec(max_tokens=1)
@@ -17,16 +17,6 @@ SPEC = SamplingSpec(max_tokens=1)
 
 class EngineDeadError(Exception):
     """Named like vLLM's."""
-
-
-def scenario(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run a coroutine function as a test."""
-
-    def run() -> None:
-        asyncio.run(test())
-
-    run.__name__ = test.__name__
-    return run
 
 
 async def settle() -> None:
@@ -205,6 +195,57 @@ async def test_a_dead_core_is_named_at_once() -> None:
     with pytest.raises(EngineError, match="died"):
         await generator.health()
     assert generator.dead
+
+
+def seats(count: int) -> EngineSettings:
+    return EngineSettings(model="m", dtype="float32", max_sequences=count)
+
+
+@scenario
+async def test_calls_beyond_the_seats_wait_outside_the_engine_and_a_canary_does_not() -> None:
+    generator = FakedGenerator(seats(2))
+    engine = generator.engine
+    await generator.update_weights(WeightManifest(5), False)
+    engine.free.clear()
+    calls = [asyncio.create_task(generator.generate([token], SPEC)) for token in range(5)]
+    await settle()
+    assert [prompt["prompt_token_ids"] for prompt in engine.prompts] == [[0], [1]]
+    calls[2].cancel()
+    calls[0].cancel()
+    await settle()
+    assert [prompt["prompt_token_ids"] for prompt in engine.prompts] == [[0], [1], [3]]
+    await generator.update_weights(WeightManifest(6, canary=fake_reference(engine)), False)
+    engine.free.set()
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(one).__name__ for one in found] == ["CancelledError", "list", "CancelledError", "list", "list"]
+
+
+@scenario
+async def test_a_completion_that_waits_for_its_proof_leaves_its_seat() -> None:
+    generator = FakedGenerator(seats(1))
+    await generator.update_weights(WeightManifest(5), False)
+    generator.trust.open(5)
+    first, second = (asyncio.create_task(generator.generate([token], SPEC)) for token in (1, 2))
+    await settle()
+    assert len(generator.engine.prompts) == 2
+    generator.trust.accept(5)
+    await asyncio.gather(first, second)
+
+
+@scenario
+async def test_who_waits_for_a_seat_of_an_engine_that_broke_never_enters_it() -> None:
+    generator = FakedGenerator(seats(1))
+    await generator.update_weights(WeightManifest(5), False)
+    generator.engine.free.clear()
+    runs, waits = (asyncio.create_task(generator.generate([token], SPEC)) for token in (1, 2))
+    await settle()
+    generator.engine.fail["take_weights"] = RuntimeError("shape mismatch")
+    with pytest.raises(EngineError, match="shape mismatch"):
+        await generator.update_weights(WeightManifest(6), False)
+    assert (await runs)[0].finish_reason == "abort"
+    with pytest.raises(EngineError, match="broke off"):
+        await waits
+    assert len(generator.engine.prompts) == 1
 
 
 @scenario

@@ -231,17 +231,17 @@ def test_a_straggler_is_settled_at_its_deadline() -> None:
     check_once(bench)
 
 
-def test_unwanted_rollouts_are_aborted_in_the_engine() -> None:
+def test_unwanted_rollouts_are_cancelled_in_the_engine() -> None:
     class Stuck(PaperGenerator):
-        async def generate(self, prompt_ids: Any, *arguments: Any) -> Any:
+        async def sample(self, prompt_ids: Any, *arguments: Any) -> Any:
             if list(prompt_ids) == [0]:
                 await asyncio.sleep(1000)
-            return await super().generate(prompt_ids, *arguments)
+            return await super().sample(prompt_ids, *arguments)
 
     stuck = Stuck()
     bench = Bench(config(Admission.asynchronous(3, 2), deadline=0.2), generators={"g0": stuck})
     bench.run()
-    assert sorted(stuck.aborted) == ["t0/0", "t1/0"]
+    assert sorted(stuck.cancelled) == ["t0/0", "t1/0"]
 
 
 def test_shares_of_time_sum_to_one() -> None:

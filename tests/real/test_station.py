@@ -81,7 +81,7 @@ def test_a_death_is_reported_once_and_the_dead_report_nothing() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_a_stopped_rollout_is_aborted_and_says_nothing() -> None:
+def test_a_stopped_rollout_is_cancelled_and_says_nothing() -> None:
     async def scenario() -> None:
         generator = PaperGenerator(pace=0.01)
         scene = Scene(generator)
@@ -92,7 +92,7 @@ def test_a_stopped_rollout_is_aborted_and_says_nothing() -> None:
         scene.station.stop(7)
         scene.station.stop(8)
         await asyncio.sleep(0.05)
-        assert generator.aborted == ["t7/0"]
+        assert generator.cancelled == ["t7/0"]
         assert [type(report) for report in scene.reports] == [Joined]
         assert scene.station.idle
 

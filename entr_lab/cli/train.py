@@ -158,11 +158,16 @@ def _print_plan(screen: Console, config: RunConfig, as_json: bool) -> None:
     screen.print(table)
 
 
+def _count(summary: dict[str, Any]) -> str:
+    before = summary["batches"] - summary["batches_now"]
+    return f"{summary['batches_now']} batches" + (f" after {before} before" if before else "")
+
+
 def _print_summary(screen: Console, summary: dict[str, Any]) -> None:
     dropped = sum(summary["groups_dropped"].values())
     screen.print(
-        f"trained {summary['batches']} batches in {summary['seconds']:.1f} s: "
-        f"reward {summary['reward_first']:.3f} -> {summary['reward_last']:.3f} (first and last ten batches), "
+        f"trained {_count(summary)} in {summary['seconds']:.1f} s: reward {summary['reward_first']:.3f} -> "
+        f"{summary['reward_last']:.3f} (first and last {summary['reward_window']} batches), "
         f"{summary['steps_per_minute']:.1f} steps/min, {summary['rollout_tokens_per_second']:.0f} tokens/s, "
         f"{summary['groups_trained']} groups trained, {dropped} dropped.",
         highlight=False,

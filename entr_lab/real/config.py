@@ -33,7 +33,7 @@ __all__ = ["RunConfig"]
 class RunConfig(Section):
     """The whole configuration."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
     model: ModelConfig = ModelConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
     data: DataConfig = DataConfig()

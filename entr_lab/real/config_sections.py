@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from entr_lab.pipeline import Mode, OnUpdate, Order, Policy
 
@@ -39,6 +40,14 @@ class Section(BaseModel):
     """Base of all sections: unknown keys, NaN and wrong types are refused; a loaded config never changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic takes true for 1.
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise PydanticCustomError("truth_value", "a truth value is not what belongs here")
+        return value
 
 
 class ModelConfig(Section):
@@ -165,7 +174,7 @@ class TrainerConfig(Section):
     """Optimiser steps that one pass over a batch is cut into, by whole groups."""
     epochs: int = Field(default=1, ge=1)
     """Passes over a batch."""
-    learning_rate: float = Field(default=3e-4, gt=0)
+    learning_rate: float = Field(default=3e-4, gt=0, le=1)
     warmup_steps: int = Field(default=0, ge=0)
     """Optimiser steps of a linear warm-up."""
     beta1: float = Field(default=0.9, ge=0, lt=1)

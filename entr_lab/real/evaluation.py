@@ -64,8 +64,8 @@ class Evaluations:
             self._wanted.append(done)
 
     def advance(self, station: Station) -> None:
-        """Give a station that has the newest weights the evaluation that waits longest."""
-        if self._wanted and self.play is not None and station.name not in self._running and station.up_to_date:
+        """Give a station that has the newest weights the evaluation that waits longest; one at a time, so in order."""
+        if self._wanted and self.play is not None and not self._running and station.up_to_date:
             self._running[station.name] = self._wanted.pop(0)
             station.evaluate(self.play, self.numbers)
 

@@ -20,7 +20,7 @@ from entr_lab.real.evaluation import Evaluations
 from entr_lab.real.records import Rollout, SamplingSpec
 from entr_lab.real.station import Play
 
-__all__ = ["ModelFacts", "engine_settings", "find_model", "make_evaluations", "make_play", "read_facts"]
+__all__ = ["ModelFacts", "check_room", "engine_settings", "find_model", "make_evaluations", "make_play", "read_facts"]
 
 _HELD_OUT: Final = 1 << 40
 """Number of the first generated sample that no training run gets to."""
@@ -73,6 +73,19 @@ def read_facts(model: str, *, trust_remote_code: bool = False) -> ModelFacts:
         raise ConfigError(f"the configuration of {model!r} has no {error}; use a causal language model.") from None
 
 
+def check_room(config: RunConfig, facts: ModelFacts) -> None:
+    """Refuse rollouts that the model has no positions for.
+
+    Raises:
+        ConfigError: no prompt would fit.
+    """
+    if config.rollout.max_tokens >= facts.positions:
+        raise ConfigError(
+            f"rollout.max_tokens = {config.rollout.max_tokens} leaves no room for a prompt in the {facts.positions} "
+            f"positions of the model; lower it, or set model.path to a model with more."
+        )
+
+
 def engine_settings(config: RunConfig, model: str, facts: ModelFacts, place: int) -> EngineSettings:
     """Return the settings of one engine; each samples from its own stream."""
     rollout, gpus = config.rollout, config.cluster.gpus_per_node
@@ -86,7 +99,7 @@ def engine_settings(config: RunConfig, model: str, facts: ModelFacts, place: int
         gpu_memory_utilization=rollout.gpu_memory_utilization,
         tensor_parallel=config.cluster.tensor_parallel,
         cuda_graphs=bool(gpus),
-        seed=config.seed * 1000 + place,
+        seed=(config.seed * 1000 + place) % (1 << 32),  # numpy takes no more
         trust_remote_code=config.model.trust_remote_code,
     )
 

@@ -17,12 +17,22 @@ from entr_lab.real.environments.vocabulary import load_codec
 from entr_lab.real.evaluation import Evaluations
 from entr_lab.real.loop import Loop
 from entr_lab.real.loop_settings import LoopSettings
-from entr_lab.real.parts import ModelFacts, engine_settings, find_model, make_evaluations, make_play, read_facts
+from entr_lab.real.parts import (
+    ModelFacts,
+    check_room,
+    engine_settings,
+    find_model,
+    make_evaluations,
+    make_play,
+    read_facts,
+)
 from entr_lab.real.prompt_feed import PromptFeed
 from entr_lab.real.remote_generator import RemoteGenerator, spawn_generators
+from entr_lab.real.run_folder import keep_config
 from entr_lab.real.run_records import Observers, RunRecords
 from entr_lab.real.saving import RunSaver, RunState, begin, resume
 from entr_lab.real.self_check import CHECK_SAMPLING
+from entr_lab.real.signals import termination_as_interrupt
 from entr_lab.real.station import Play
 from entr_lab.real.trainer_actor import RemoteTrainer, spawn_trainer
 
@@ -43,9 +53,15 @@ class _Parts:
 
 
 def prepare_model(config: RunConfig, progress: Callable[[int, int], None] | None = None) -> tuple[str, ModelFacts]:
-    """Return the model's folder or name and what its configuration says; builds the tiny model if need be."""
+    """Return the model's folder or name and what its configuration says; builds the tiny model if need be.
+
+    Raises:
+        ConfigError: the model cannot be read, or has no room for the rollouts.
+    """
     model = find_model(config, progress)
-    return model, read_facts(model, trust_remote_code=config.model.trust_remote_code)
+    facts = read_facts(model, trust_remote_code=config.model.trust_remote_code)
+    check_room(config, facts)
+    return model, facts
 
 
 def run(
@@ -66,12 +82,14 @@ def run(
     began = time.monotonic()
     state = resume(config, folder, began) if resumed else begin(config, folder)
     try:
+        keep_config(folder, config)
         model, facts = prepare_model(config, observers.model)
         codec = load_codec(model, facts.vocabulary, trust_remote_code=config.model.trust_remote_code)
         parts = _Parts(model, facts, *make_play(config, codec), make_evaluations(config, codec))
         engines = config.rollout.generators
         observers.say("starting Ray")
-        with Cluster(config.cluster.ray_address, cpus=engines + config.trainer.processes):
+        cpus = engines + config.trainer.processes
+        with Cluster(config.cluster.ray_address, cpus=cpus), termination_as_interrupt():
             return asyncio.run(_train(config, folder, observers, state, parts, began))
     finally:
         state.events.close()

@@ -19,7 +19,7 @@ from entr_lab.pipeline import Event, encode
 from entr_lab.real.config import RunConfig
 from entr_lab.real.config_io import dump_config, load_config
 
-__all__ = ["EventFile", "MetricsFile", "new_run", "open_run"]
+__all__ = ["EventFile", "MetricsFile", "keep_config", "new_run", "open_run"]
 
 
 def new_run(folder: Path, config: RunConfig) -> None:
@@ -28,12 +28,22 @@ def new_run(folder: Path, config: RunConfig) -> None:
     Raises:
         ConfigError: the folder holds a run already, or cannot be written.
     """
-    path = folder / "config.toml"
-    if path.exists() or (folder / "checkpoints").exists():
+    if (folder / "config.toml").exists() or (folder / "checkpoints").exists():
         raise ConfigError(f"{str(folder)!r} holds a run already; resume it with --resume, or choose another folder.")
+    keep_config(folder, config)
+
+
+def keep_config(folder: Path, config: RunConfig) -> None:
+    """Write the configuration of a run, as it is by now, in one step.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    partial = folder / "config.toml.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(dump_config(config), encoding="utf-8")
+        partial.write_text(dump_config(config), encoding="utf-8")
+        os.replace(partial, folder / "config.toml")
     except OSError as error:
         raise ConfigError(f"{str(folder)!r} cannot be written ({error.strerror}); choose another folder.") from None
 

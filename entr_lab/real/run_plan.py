@@ -37,9 +37,13 @@ def plan_processes(config: RunConfig) -> list[ProcessPlan]:
     cache = f"{rollout.gpu_memory_utilization:.0%} of its GPUs" if gpus else f"{rollout.kv_cache_mib} MiB"
     trainer = f"float32 weights, gradients, two Adam moments; {config.trainer.micro_batch_tokens} tokens a pass{probe}"
     engine = f"{rollout.engine_dtype} weights, key-value cache of {cache}, {rollout.max_sequences} rollouts at a time"
+    driver = (
+        f"pipeline, about {max(groups, rollout.batch_groups)} groups of rollouts; mode {config.asynchrony.mode.value}: "
+        f"inter lag at most {admission.max_inter}, intra lag at most {admission.max_intra}"
+    )
     per_engine = f"{config.cluster.tensor_parallel} GPU" if gpus else "one CPU thread"
     return [
-        ProcessPlan("driver", 1, "CPU", f"pipeline, about {max(groups, rollout.batch_groups)} groups of rollouts"),
+        ProcessPlan("driver", 1, "CPU", driver),
         ProcessPlan("trainer", config.trainer.processes, "1 GPU" if gpus else "one CPU thread", trainer),
         ProcessPlan("generator", rollout.generators, per_engine, engine),
         ProcessPlan("shared memory", 1, "RAM", f"{rollout.engine_dtype} weights: {kept}"),

@@ -51,11 +51,17 @@ def resume(config: RunConfig, folder: Path, now: float) -> RunState:
 
     Raises:
         DataError: there is no checkpoint, it is damaged, or it does not belong to the event log.
-        ConfigError: the settings of the pipeline are others than those of the run, or the mode cannot be resumed.
+        ConfigError: the settings of the pipeline are others than those of the run, nothing is left to train, or the
+            mode cannot be resumed.
     """
     if config.asynchrony.mode is Mode.EXACT:
         raise ConfigError("mode exact cannot be resumed: the stored weights of past versions are gone; start again.")
     checkpoint = load_checkpoint(latest_checkpoint(folder / "checkpoints"))
+    if checkpoint.step >= config.trainer.batches:
+        raise ConfigError(
+            f"{str(folder)!r} has trained {checkpoint.step} batches, and trainer.batches is {config.trainer.batches}; "
+            f"give --batches above {checkpoint.step}, which counts those before too."
+        )
     state = checkpoint.state
     try:
         snapshot, places, length, cursor = (state[name] for name in ("pipeline", "rollouts", "events", "cursor"))

@@ -91,10 +91,16 @@ class StepMeter:
         return StepReport(batch.step, batch.target_version, metrics, batch, rollouts, result.train)
 
     def totals(self) -> dict[str, float]:
-        """Return seconds, rates and rewards of the loop up to its last batch; rewards are means over ten batches."""
+        """Return seconds, rates and rewards of this process's batches; rewards are means over `reward_window` of them.
+
+        The window is ten batches, or half of a short run: the first and the last have no batch in common.
+        """
         seconds = max(self._last - self._began, 1e-9)
-        first, last = self._rewards[:_WINDOW], self._rewards[-_WINDOW:]
+        window = max(1, min(_WINDOW, self._steps // 2))
+        first, last = self._rewards[:window], self._rewards[-window:]
         return {
+            "batches_now": self._steps,
+            "reward_window": window,
             "seconds": seconds,
             "steps_per_minute": 60 * self._steps / seconds,
             "rollout_tokens_per_second": self._all_tokens / seconds,

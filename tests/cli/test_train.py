@@ -76,7 +76,7 @@ def test_a_tokenizer_of_another_model_is_refused_before_anything_starts(
 ) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    (model / "config.json").write_text(json.dumps({"vocab_size": 9, "max_position_embeddings": 64}))
+    (model / "config.json").write_text(json.dumps({"vocab_size": 9, "max_position_embeddings": 65}))
     save_tokenizer(model)
 
     def started(*_: Any, **__: Any) -> None:
@@ -122,15 +122,16 @@ def test_a_resume_takes_the_run_and_more_batches(tmp_path: Path, monkeypatch: py
 
     def fake(screen: Any, config: Any, folder: Path, *, resumed: bool) -> dict[str, Any]:
         seen.append((config.trainer.batches, config.method.name, folder, resumed))
+        counts = {"batches_now": 2, "reward_window": 1}
         numbers = dict.fromkeys(("seconds", "reward_first", "reward_last", "steps_per_minute"), 1.0)
-        counts = {"batches": 9, "groups_trained": 72, "groups_dropped": {"stale": 1}, "folder": str(folder)}
+        counts |= {"batches": 9, "groups_trained": 72, "groups_dropped": {"stale": 1}, "folder": str(folder)}
         return {**numbers, **counts, "rollout_tokens_per_second": 5.0}
 
     monkeypatch.setattr(command, "_check_installed", lambda: None)
     monkeypatch.setattr(command, "_run", fake)
     output = invoke("--resume", str(tmp_path), "--batches", "9").output
     assert seen == [(9, "icepop", tmp_path, True)]
-    assert "trained 9 batches" in output
+    assert "trained 2 batches after 7 before" in output
     assert "72 groups trained, 1 dropped" in output
 
 

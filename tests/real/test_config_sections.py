@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from entr_lab.errors import ConfigError
 from entr_lab.objective import Denominator
 from entr_lab.real import config_sections
-from entr_lab.real.config_sections import MethodConfig, RolloutConfig, Section, TrainerConfig
+from entr_lab.real.config_sections import LogConfig, MethodConfig, RolloutConfig, Section, TrainerConfig
 
 SECTIONS = [getattr(config_sections, name) for name in config_sections.__all__ if name.endswith("Config")]
 
@@ -58,3 +58,17 @@ def test_rollouts_may_wait_for_a_seat_or_not():
     assert RolloutConfig(queued=0).queued == 0
     with pytest.raises(ValidationError, match="queued"):
         RolloutConfig(queued=-1)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_truth_value_is_no_number(value):
+    """Though Python says so."""
+    with pytest.raises(ValidationError, match="a truth value is not what belongs here"):
+        RolloutConfig(max_sequences=value)
+    assert LogConfig(traces=value).traces is value
+
+
+@pytest.mark.parametrize("value", [0.0, 1e9, float("nan")])
+def test_a_learning_rate_that_only_a_slip_makes_is_refused(value):
+    with pytest.raises(ValidationError, match="learning_rate"):
+        TrainerConfig(learning_rate=value)

@@ -11,7 +11,7 @@ import pytest
 from entr_lab.errors import ConfigError
 from entr_lab.real.config_io import load_config
 from entr_lab.real.environments.vocabulary import FixedVocabulary
-from entr_lab.real.parts import ModelFacts, engine_settings, find_model, make_play, read_facts
+from entr_lab.real.parts import ModelFacts, check_room, engine_settings, find_model, make_play, read_facts
 
 from .fakes import ScriptedGenerator
 
@@ -42,6 +42,18 @@ def test_engine_settings_follow_the_configuration() -> None:
     gpus = load_config(None, ["cluster.gpus_per_node=8", "cluster.tensor_parallel=2"])
     there = engine_settings(gpus, "m", FACTS, 0)
     assert (there.device, there.tensor_parallel, there.cuda_graphs) == ("cuda", 2, True)
+
+
+def test_every_seed_is_one_that_numpy_takes() -> None:
+    config = load_config(None, [f"seed={2**32 - 1}", "rollout.generators=2"])
+    assert all(0 <= engine_settings(config, "m", FACTS, place).seed < 2**32 for place in range(2))
+
+
+@pytest.mark.parametrize("tokens", [512, 100_000])
+def test_rollouts_that_leave_no_room_for_a_prompt_are_refused(tokens: int) -> None:
+    with pytest.raises(ConfigError, match=f"max_tokens = {tokens} leaves no room for a prompt in the 512 positions"):
+        check_room(load_config(None, [f"rollout.max_tokens={tokens}"]), FACTS)
+    check_room(load_config(None, ["rollout.max_tokens=511"]), FACTS)
 
 
 def test_another_model_is_taken_as_it_is() -> None:

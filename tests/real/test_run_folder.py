@@ -11,7 +11,7 @@ from entr_lab.errors import ConfigError, DataError, EngineError
 from entr_lab.pipeline import Event, read_log
 from entr_lab.real.config import RunConfig
 from entr_lab.real.config_io import load_config
-from entr_lab.real.run_folder import EventFile, MetricsFile, new_run, open_run
+from entr_lab.real.run_folder import EventFile, MetricsFile, keep_config, new_run, open_run
 
 START = Event(0, "start", {"schema": 1, "config": {}})
 
@@ -28,6 +28,13 @@ def test_a_run_is_never_begun_over_another(tmp_path: Path) -> None:
         new_run(tmp_path, RunConfig())
     with pytest.raises(ConfigError, match="holds no run"):
         open_run(tmp_path / "other")
+
+
+def test_the_configuration_follows_a_resume(tmp_path: Path) -> None:
+    new_run(tmp_path, load_config(None, ["trainer.batches=7"]))
+    keep_config(tmp_path, load_config(None, ["trainer.batches=9"]))
+    assert open_run(tmp_path).trainer.batches == 9
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -26,3 +26,10 @@ def test_stored_versions_are_counted_in_mode_exact() -> None:
     rows = {row.name: row.holds for row in plan_processes(load_config(None, settings))}
     assert "31 stored versions" in rows["shared memory"]
     assert "the newest version" in {r.name: r.holds for r in plan_processes(load_config())}["shared memory"]
+
+
+@pytest.mark.parametrize(("mode", "inter", "intra"), [("sync", 0, 0), ("one-step", 1, 0), ("async", 4, 2)])
+def test_the_bounds_that_hold_are_said(mode: str, inter: int, intra: int) -> None:
+    """max_inter and max_intra are those of modes async and exact; the others have their own."""
+    rows = {row.name: row.holds for row in plan_processes(load_config(None, [f"asynchrony.mode={mode}"]))}
+    assert f"mode {mode}: inter lag at most {inter}, intra lag at most {intra}" in rows["driver"]

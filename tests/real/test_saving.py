@@ -115,6 +115,9 @@ def test_what_cannot_be_resumed_is_refused(tmp_path: Path) -> None:
     other = config.model_copy(update={"rollout": config.rollout.model_copy(update={"group_size": 4})})
     with pytest.raises(ConfigError, match="cannot change in a resume"):
         resume(other, folder, 0.0)
+    done = config.model_copy(update={"trainer": config.trainer.model_copy(update={"batches": 4})})
+    with pytest.raises(ConfigError, match=r"has trained 4 batches, and trainer.batches is 4; give --batches above 4"):
+        resume(done, folder, 0.0)
     with pytest.raises(ConfigError, match="mode exact cannot be resumed"):
         resume(load_config(None, ["asynchrony.mode=exact"]), folder, 0.0)
     (folder / "events.jsonl").write_bytes(b"")

@@ -45,4 +45,5 @@ def test_totals_are_over_all_batches():
     assert totals["seconds"] == pytest.approx(6.0)
     assert totals["steps_per_minute"] == pytest.approx(30.0)
     assert totals["rollout_tokens_per_second"] == pytest.approx(30.0)
-    assert totals["reward_first"] == pytest.approx(0.5)
+    assert (totals["batches_now"], totals["reward_window"]) == (3, 1)
+    assert totals["reward_first"] == pytest.approx(0.0)

@@ -32,7 +32,7 @@ from entr_lab.real.run_folder import keep_config
 from entr_lab.real.run_records import Observers, RunRecords
 from entr_lab.real.saving import RunSaver, RunState, begin, resume
 from entr_lab.real.self_check import CHECK_SAMPLING
-from entr_lab.real.signals import termination_as_interrupt
+from entr_lab.real.signals import run_until_terminated
 from entr_lab.real.station import Play
 from entr_lab.real.trainer_actor import RemoteTrainer, spawn_trainer
 
@@ -89,8 +89,8 @@ def run(
         engines = config.rollout.generators
         observers.say("starting Ray")
         cpus = engines + config.trainer.processes
-        with Cluster(config.cluster.ray_address, cpus=cpus), termination_as_interrupt():
-            return asyncio.run(_train(config, folder, observers, state, parts, began))
+        with Cluster(config.cluster.ray_address, cpus=cpus):
+            return run_until_terminated(_train(config, folder, observers, state, parts, began))
     finally:
         state.events.close()
 

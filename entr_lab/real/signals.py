@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
-__all__ = ["termination_as_interrupt"]
+__all__ = ["run_until_terminated"]
+
+T = TypeVar("T")
 
 
-@contextmanager
-def termination_as_interrupt() -> Iterator[None]:
-    """Take SIGTERM for SIGINT inside the block.
+def run_until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine as `asyncio.run` does; at SIGTERM it is cancelled and may clean up.
 
-    Enter it after Ray's start: Ray takes SIGTERM itself, prints its stack and leaves its processes behind. In any
-    other thread than the main one nothing changes, since Python does not let it.
+    Call it after Ray's start: Ray takes SIGTERM itself, prints its stack and leaves its processes behind. In any other
+    thread than the main one nothing changes, since Python does not let it.
+
+    Raises:
+        KeyboardInterrupt: SIGTERM or SIGINT came.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    terminated = False
+
+    async def run() -> T:
+        task, loop = asyncio.create_task(work), asyncio.get_running_loop()
+
+        def end() -> None:
+            nonlocal terminated
+            if not terminated:  # a second one must not cut the cleaning up short
+                terminated = True
+                task.cancel()
+
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGTERM, end)
+        return await task
+
+    before = signal.getsignal(signal.SIGTERM)
     try:
-        yield
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        if terminated:
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -1,12 +1,14 @@
 """Tokens per second of the generator inside the loop, over those of the same engine alone. The goal is 85 %.
 
-    python bench/real/loop_throughput.py [--batches 150] [--seconds 30] [--seed 0]
+    python bench/real/loop_throughput.py [--windows 8] [--batches 50] [--seconds 8] [--seed 0]
 
 Everything of a run is there: Ray, the pipeline, weight updates in flight with their proofs, metrics, the event log and
 traces. Only the trainer is made cheap, so that it is not the bottleneck: it trains on the first group of each batch and
 publishes; the other groups get rows of NaN in the trace, as many as they have tokens. The engine alone plays the same
-environment in the same process on the same thread, before and after, with the same number of rollouts in flight and
-without updates, pipeline or Ray calls. Four minutes.
+environment in the same process on the same thread, with as many rollouts in the engine and without updates, pipeline or
+Ray calls. The speed of a machine may drift by a quarter within minutes, so both are measured in turn, in one run: after
+every window the trainer holds back its step until the generator has run dry, and the engine plays alone. A window's
+ratio is to the mean of the two measurements around it. Seven minutes.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import dataclasses
 import itertools
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import t
 from setup_engine import timed
-from train_runs import columns, share_seconds, write_result
+from train_runs import columns, write_result
 
 from entr_lab.real import actors, remote_generator
 from entr_lab.real.cluster import Cluster
@@ -80,14 +83,16 @@ class MeasuredGenerator(actors.GeneratorActor):
 
 
 class CheapTrainer:
-    """A trainer that learns from the first group of each batch."""
+    """A trainer that learns from the first group of each batch, and pauses before every `window`th batch."""
 
-    def __init__(self, trainer: RemoteTrainer) -> None:
-        self._trainer = trainer
+    def __init__(self, trainer: RemoteTrainer, window: int, pause: Callable[[], Awaitable[None]]) -> None:
+        self._trainer, self._window, self._pause = trainer, window, pause
         self.publish, self.release, self.state = trainer.publish, trainer.release, trainer.state
 
     async def step(self, groups: Sequence[Sequence[Any]], target_version: int, probe: bool) -> StepResult:
         """Train on one group and publish."""
+        if target_version and target_version % self._window == 0:
+            await self._pause()
         result = await self._trainer.step(groups[:1], target_version, probe)
         others = [rollout for group in groups[1:] for rollout in group]
         train = dataclasses.replace(
@@ -99,8 +104,16 @@ class CheapTrainer:
         return dataclasses.replace(result, train=train)
 
 
-async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
-    """Return tokens per second alone, in the loop and alone again."""
+async def run_dry(generator: remote_generator.RemoteGenerator) -> None:
+    """Wait until nothing has been in flight for a while: the pipeline opens no group that would become too stale."""
+    quiet = 0
+    while quiet < 5:
+        await asyncio.sleep(0.1)
+        quiet = 0 if (await generator.health())["in_flight"] else quiet + 1
+
+
+async def measure(config: Any, folder: Path, windows: int, seconds: float) -> dict[str, Any]:
+    """Return tokens per second alone and in the loop, in turn."""
     model, facts = prepare_model(config)
     play, samples = make_play(config, load_codec(model, facts.vocabulary))
     trainer = spawn_trainer(config, model, facts.vocabulary)
@@ -110,11 +123,15 @@ async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
     await generator.update_weights(manifest, True)
     await trainer.release(manifest)
 
-    async def alone(duration: float) -> float:
-        return float(await generator.handle.alone.remote(config, model, facts.vocabulary, duration))
+    window, alone = config.trainer.batches // windows, list[float]()
 
-    await alone(5.0)  # warms up
-    before = await alone(seconds)
+    async def play_alone(duration: float = seconds) -> None:
+        await run_dry(generator)
+        alone.append(float(await generator.handle.alone.remote(config, model, facts.vocabulary, duration)))
+
+    await play_alone(5.0)  # warms up
+    alone.clear()
+    await play_alone()
     state = begin(config, folder)
     records = RunRecords(
         config, folder, 0, Observers(step=[trace_observer(config, folder / "trace", model, facts.vocabulary)])
@@ -128,7 +145,7 @@ async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
     loop = Loop(
         state.pipeline,
         state.buffer,
-        CheapTrainer(trainer),
+        CheapTrainer(trainer, window, play_alone),
         {"generator-0": generator},
         play,
         PromptFeed(samples, 0),
@@ -137,49 +154,51 @@ async def measure(config: Any, folder: Path, seconds: float) -> dict[str, Any]:
     )
     await loop.run()
     updates = await generator.handle.update_seconds.remote()
-    after = await alone(seconds)
+    await play_alone()
     records.close()
     state.events.close()
     await asyncio.gather(trainer.shutdown(), generator.shutdown(), return_exceptions=True)
     metrics = columns(folder / "metrics.jsonl")
-    spans = np.diff(metrics["seconds"])[WARM_UP - 1 :]
-    generated = metrics["rollout_tokens_per_second"][WARM_UP:] * spans
-    share = {state: share_seconds(metrics, "generator-0", state) for state in ("generates", "loads")}
-    trains = share_seconds(metrics, "trainer", "trains")
+    spans = np.diff(metrics["seconds"], prepend=0.0)
+    generated = metrics["rollout_tokens_per_second"] * spans
+    measured = np.arange(len(spans)).reshape(windows, window)[:, WARM_UP:]
+    inside = generated[measured].sum(1) / spans[measured].sum(1)
+    around = (np.array(alone[:-1]) + alone[1:]) / 2
     return {
-        "alone_before": before,
-        "in_the_loop": float(generated.sum() / spans.sum()),
-        "alone_after": after,
-        "updates": len(metrics["step"]),
-        "seconds_per_batch": float(spans.mean()),
-        "generator_seconds_per_batch": share,
+        "alone": alone,
+        "in_the_loop": inside.tolist(),
+        "ratios": (inside / around).tolist(),
+        "seconds_per_batch": float(spans[measured].mean()),
         "seconds_per_update": updates,
-        "trainer_seconds_per_batch": trains,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=150)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement of the engine alone")
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--batches", type=int, default=50, help=f"of each window; the first {WARM_UP} are left out")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement of the engine alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="a setting, as of `entr-lab train`")
     options = parser.parse_args()
-    config = load_config(
-        None, [f"trainer.batches={options.batches}", f"seed={options.seed}", "log.tensorboard=false", *options.set]
-    )
+    batches = f"trainer.batches={options.windows * options.batches}"
+    config = load_config(None, [batches, f"seed={options.seed}", "log.tensorboard=false", *options.set])
     remote_generator.GeneratorActor = MeasuredGenerator  # type: ignore[misc]  # what `spawn_generators` starts
     with tempfile.TemporaryDirectory() as root, Cluster(cpus=2):
         folder = Path(root) / "run"
         new_run(folder, config)
-        found = asyncio.run(measure(config, folder, options.seconds))
-    before, inside, after = (found[name] for name in ("alone_before", "in_the_loop", "alone_after"))
-    print(f"tokens per second: alone {before:.0f} and {after:.0f}, in the loop {inside:.0f}")
-    ratio = 2 * inside / (before + after)
-    print(f"in the loop: {ratio:.1%} of the engine alone (goal 85 %), {found['seconds_per_batch']:.2f} s a batch")
-    took = found["seconds_per_update"]
+        found = asyncio.run(measure(config, folder, options.windows, options.seconds))
+    ratios, took = np.array(found["ratios"]), found["seconds_per_update"]
+    half = float(t.ppf(0.975, len(ratios) - 1) * ratios.std(ddof=1) / len(ratios) ** 0.5)
+    for name in ("alone", "in_the_loop"):
+        print(f"tokens per second, {name.replace('_', ' ')}: {' '.join(f'{rate:.0f}' for rate in found[name])}")
+    print(f"ratios: {' '.join(f'{ratio:.3f}' for ratio in ratios)}")
+    print(f"in the loop: {ratios.mean():.1%} ± {half:.1%} of the engine alone (95 %; goal 85 %)")
+    print(f"a batch: {found['seconds_per_batch']:.2f} s")
     print(f"an update: {took['update']:.3f} s, of which generation stood still {took['stopped']:.3f} s")
-    print(write_result(__file__, {"batches": options.batches, **found, "ratio": ratio, "goal": 0.85}, options.seed))
+    result = {"windows": options.windows, "batches": options.batches, "settings": options.set, **found}
+    result |= {"ratio": ratios.mean(), "half_width_95": half, "goal": 0.85}
+    print(write_result(__file__, result, options.seed))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from entr_lab.real.desk import Desk, Reply, Round
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.generator import Generator
 from entr_lab.real.parcels import unpacked
+from entr_lab.real.processes import step_aside
 from entr_lab.real.proof import Proof
 from entr_lab.real.records import Completion, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
@@ -46,6 +47,8 @@ class GeneratorActor:
         async with self._starting:
             if self._generator is None:
                 self._generator = await Generator.start(self._settings)
+                if self._settings.device == "cpu":
+                    step_aside()
                 self._watcher = asyncio.create_task(self._watch())
         if self._generator.dead:
             self._leave()

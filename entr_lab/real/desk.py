@@ -13,7 +13,7 @@ from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 
 __all__ = ["LINGER", "MOST", "Answer", "Desk", "Order", "Reply", "Round", "as_ours"]
 
-LINGER: Final = 0.01
+LINGER: Final = 0.02
 """Seconds for which a waiting round stays after the first completion, unless there are `MOST`."""
 MOST: Final = 16
 """Answers of one round. Where many rollouts end at once, the first are replaced while the others are on their way."""

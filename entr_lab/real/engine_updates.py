@@ -64,11 +64,13 @@ class EngineUpdates:
         self._paused.set()
         try:
             if self._transfer == "shm":
-                await self._guard(self._engine.collective_rpc("take_weights", args=(manifest.to_wire(),)))
+                take = self._engine.collective_rpc("take_weights", args=(manifest.to_wire(),))
             else:
                 await self._received.wait()
-                await self._guard(self._engine.collective_rpc("tag_weights", args=(manifest.version,)))
-            await self._guard(self._engine.update_weight_version(str(manifest.version)))
+                take = self._engine.collective_rpc("tag_weights", args=(manifest.version,))
+            # Together: the engine stands still for every message that waits for another one's answer.
+            label = self._engine.update_weight_version(str(manifest.version))
+            await asyncio.gather(self._guard(take), self._guard(label))
         except BaseException as error:
             self.broken = f"an update to weights {manifest.version} broke off: {error}"
             raise

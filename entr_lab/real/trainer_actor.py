@@ -16,6 +16,7 @@ from entr_lab.errors import EngineError, EntrLabError
 from entr_lab.real.config import RunConfig
 from entr_lab.real.parcels import send
 from entr_lab.real.ports import StepResult, TrainerState
+from entr_lab.real.processes import step_aside
 from entr_lab.real.ray_errors import as_engine_errors
 from entr_lab.real.records import Rollout, SamplingSpec
 from entr_lab.real.rendezvous import Rendezvous, meet, open_rendezvous
@@ -55,6 +56,8 @@ class TrainerActor:
             if rendezvous is not None:
                 world = meet(self._rendezvous or rendezvous, self._rank, self._size)
             self._host = TrainerHost(*self._arguments, checkpoint, world)
+            if not self._arguments[0].cluster.gpus_per_node:
+                step_aside()
         return os.getpid()
 
     def call(self, method: str, *arguments: Any) -> Any:

@@ -91,23 +91,26 @@ class FakeEngine:
 
     async def generate(self, prompt: dict[str, Any], parameters: Any, name: str, priority: int = 0) -> Any:
         self.prompts.append(prompt)
+        begun = self.worker, self.label
         if priority == 0:
             await self.free.wait()
         await self.running.wait()
         if error := self.fail.get("generate"):
             raise error
-        reason = "abort" if name in self.aborted else "length"
-        yield SimpleNamespace(outputs=[self._output(index, reason) for index in reversed(range(parameters.n))])
+        aborted = name in self.aborted
+        reason, (worker, label) = ("abort", begun) if aborted else ("length", (self.worker, self.label))
+        outputs = [self._output(index, reason, worker, label) for index in reversed(range(parameters.n))]
+        yield SimpleNamespace(outputs=outputs)
 
-    def _output(self, index: int, reason: str) -> Any:
+    def _output(self, index: int, reason: str, worker: int, label: int) -> Any:
         token = int(self.logp.argmax()) if index == 0 else index
-        tag = self.worker if self.tag is None else self.tag
+        tag = worker if self.tag is None else self.tag
         ids, values = behaviour_columns(self.logp[None], torch.tensor([token]), tag)
         return SimpleNamespace(
             index=index,
             token_ids=[token],
             logprobs=SimpleNamespace(token_ids=ids[0].tolist(), logprobs=values[0].tolist()),
-            weight_versions=[SimpleNamespace(version=str(self.label), start=0, end=1)],
+            weight_versions=[SimpleNamespace(version=str(label), start=0, end=1)],
             finish_reason=reason,
         )
 

@@ -29,7 +29,15 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def generators(monkeypatch: pytest.MonkeyPatch) -> list[FakedGenerator]:
+def aside(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+    """Calls by which actors have stepped aside; the process of the tests itself does not."""
+    calls: list[SimpleNamespace] = []
+    monkeypatch.setattr(actors, "step_aside", lambda: calls.append(SimpleNamespace()))
+    return calls
+
+
+@pytest.fixture
+def generators(monkeypatch: pytest.MonkeyPatch, aside: list[SimpleNamespace]) -> list[FakedGenerator]:
     """The generators that actors have started."""
     made: list[FakedGenerator] = []
 
@@ -58,6 +66,20 @@ def test_an_actor_starts_its_engine_once_and_not_before_ready(generators: list[F
         await actor.shutdown()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("device", "times"), [("cpu", 1), ("cuda", 0)])
+def test_on_cpu_an_actor_lets_its_engine_go_first(
+    generators: list[FakedGenerator], aside: list[SimpleNamespace], device: str, times: int
+) -> None:
+    async def scenario() -> None:
+        actor = GeneratorActor(EngineSettings(model="m", device=device))  # type: ignore[arg-type]
+        await actor.ready()
+        await actor.ready()
+        await actor.shutdown()
+
+    asyncio.run(scenario())
+    assert len(aside) == times
 
 
 def test_a_request_of_vllms_protocol_is_one_part_of_an_update(generators: list[FakedGenerator]) -> None:

@@ -88,7 +88,7 @@ async def test_a_load_that_breaks_off_ends_the_engine() -> None:
     generator.engine.fail["take_weights"] = RuntimeError("shape mismatch")
     with pytest.raises(EngineError, match="shape mismatch"):
         await generator.update_weights(WeightManifest(6), False)
-    assert generator.engine.log[-2:] == ["pause keep False", "take_weights"]
+    assert generator.engine.log[-3:] == ["pause keep False", "take_weights", "label 6"]  # and no resume
     assert (await waiting)[0].finish_reason == "abort"
     assert generator.dead
     with pytest.raises(EngineError, match=r"update to weights 6 broke off.*push the current weights again"):

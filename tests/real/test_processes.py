@@ -71,3 +71,21 @@ def test_pythons_semaphore_tracker_is_not_the_engines() -> None:
     finally:
         tracker.kill()
         tracker.wait(5)
+
+
+ASIDE = """
+import os, threading, time
+from entr_lab.real.processes import step_aside
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+before = os.getpriority(os.PRIO_PROCESS, 0)
+step_aside()
+print(*(os.getpriority(os.PRIO_PROCESS, int(thread)) - before for thread in os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="niceness of threads is Linux's")
+def test_every_thread_steps_aside() -> None:
+    done = subprocess.run([sys.executable, "-c", ASIDE], capture_output=True, text=True, check=True)
+    shifts = done.stdout.split()
+    assert len(shifts) >= 2
+    assert set(shifts) == {"5"}

@@ -22,13 +22,16 @@ def test_the_actor_loads_once_and_not_before_ready(monkeypatch: pytest.MonkeyPat
         made.append(arguments)
         return SimpleNamespace(publish=lambda: "manifest")
 
+    aside: list[int] = []
     monkeypatch.setattr(trainer_actor, "TrainerHost", host)
+    monkeypatch.setattr(trainer_actor, "step_aside", lambda: aside.append(len(made)))
     actor = TrainerActor(RunConfig(), "m", 56)
     with pytest.raises(EngineError, match="await ready"):
         actor.call("publish")
     assert actor.ready("state") == actor.ready()  # type: ignore[arg-type]
     assert [arguments[1:] for arguments in made] == [("m", 56, "state", World())]
     assert actor.call("publish") == "manifest"
+    assert aside == [1]
 
 
 def test_failures_become_sentences() -> None:

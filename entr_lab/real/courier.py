@@ -126,8 +126,10 @@ class _Session:
             reply = await self._exchange(message)
             if self._desk not in (None, reply.desk):
                 raise EngineError("the generator has restarted; push the current weights again.")
-        except Exception as error:
+        except BaseException as error:
             self._end(error)
+            if not isinstance(error, Exception):  # a cancelled round leaves nobody waiting either
+                raise
             return
         self._desk = reply.desk
         self._waiting &= not message.patient
@@ -146,7 +148,7 @@ class _Session:
         else:
             asked.set_result(found)
 
-    def _end(self, error: Exception) -> None:
+    def _end(self, error: BaseException) -> None:
         self.over = True
         for asked in self._open.values():
             if not asked.done():

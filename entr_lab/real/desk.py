@@ -73,7 +73,7 @@ Generate = Callable[[Sequence[int], SamplingSpec, int, str | None], Awaitable[li
 """A generator's `generate`."""
 
 
-def as_ours(error: Exception) -> EntrLabError:
+def as_ours(error: BaseException) -> EntrLabError:
     """Return the error if it is one of ours, or one that quotes it."""
     return error if isinstance(error, EntrLabError) else EngineError(f"the generator failed: {error!r}")
 

@@ -17,7 +17,10 @@ def test_a_models_facts_are_read_from_its_folder(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 12, "max_position_embeddings": 34}))
     config = load_config(None, [f"model.path={json.dumps(str(tmp_path))}"])
 
-    path, facts = prepare_model(config)
+    with pytest.raises(ConfigError, match=r"leaves no room for a prompt in the 34 positions"):
+        prepare_model(config)
+
+    path, facts = prepare_model(load_config(None, ["rollout.max_tokens=30", f"model.path={json.dumps(str(tmp_path))}"]))
 
     assert path == str(tmp_path)
     assert (facts.vocabulary, facts.positions) == (12, 34)

@@ -44,6 +44,7 @@ def train(
     from entr_lab.errors import ConfigError
     from entr_lab.real.config_io import load_config
     from entr_lab.real.run_folder import new_run
+    from entr_lab.real.signals import termination_as_interrupt
 
     chosen = [*(settings or []), *_shorthands(method, batches, seed)]
     others = (config, settings or None, method, seed, out)
@@ -61,7 +62,8 @@ def train(
     # Ray prints warnings of its own on standard output.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         try:
-            summary = _run(screen, resolved, folder, resumed=resume is not None)
+            with termination_as_interrupt():
+                summary = _run(screen, resolved, folder, resumed=resume is not None)
         except KeyboardInterrupt:
             print(_what_is_left(folder, resolved), file=sys.stderr)
             raise typer.Exit(130) from None
@@ -94,11 +96,13 @@ def _shorthands(method: str | None, batches: int | None, seed: int | None) -> li
 
 
 def _resumed(folder: Path, batches: int | None) -> RunConfig:
+    from entr_lab.errors import check_range
     from entr_lab.real.run_folder import open_run
 
     config = open_run(folder)
     if batches is None:
         return config
+    check_range("--batches", batches, low=1)
     return config.model_copy(update={"trainer": config.trainer.model_copy(update={"batches": batches})})
 
 

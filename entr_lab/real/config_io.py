@@ -41,8 +41,8 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}; give a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} is not valid TOML: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{str(path)!r} is not valid TOML: {error}; correct it there.") from None
 
 
 def _apply(tree: dict[str, Any], setting: str) -> None:
@@ -52,7 +52,7 @@ def _apply(tree: dict[str, Any], setting: str) -> None:
         raise ConfigError(f"cannot read --set {setting!r}; write section.key=value, e.g. trainer.learning_rate=1e-4.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()
     here = tree
     for name in names[:-1]:
@@ -90,13 +90,28 @@ def _known(location: tuple[int | str, ...]) -> list[str]:
 
 
 def dump_config(config: RunConfig) -> str:
-    """Return the resolved configuration as TOML that `load_config` reads back to an equal one."""
+    """Return the resolved configuration as TOML that `load_config` reads back to an equal one.
+
+    Raises:
+        ConfigError: an option of the environment, or a text, is nothing that comes back from TOML as it was.
+    """
     tree = config.model_dump(mode="json", exclude_none=True)
     lines = [f"{key} = {_toml(value)}" for key, value in tree.items() if not isinstance(value, dict)]
     for name, section in tree.items():
         if isinstance(section, dict):
             lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in section.items())]
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    try:
+        text.encode()
+        same = RunConfig.model_validate(tomllib.loads(text)) == config
+    except ValueError:
+        same = False
+    if not same:
+        raise ConfigError(
+            "the configuration does not come back from TOML as it was; use finite numbers, printable text, lists and "
+            "tables of them in environment.options and in names."
+        )
+    return text
 
 
 def _toml(value: Any) -> str:
@@ -104,4 +119,4 @@ def _toml(value: Any) -> str:
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML takes no control character

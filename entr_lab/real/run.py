@@ -28,11 +28,11 @@ from entr_lab.real.parts import (
 )
 from entr_lab.real.prompt_feed import PromptFeed
 from entr_lab.real.remote_generator import RemoteGenerator, spawn_generators
-from entr_lab.real.run_folder import keep_config
+from entr_lab.real.run_folder import keep_config, open_run
 from entr_lab.real.run_records import Observers, RunRecords
 from entr_lab.real.saving import RunSaver, RunState, begin, resume
 from entr_lab.real.self_check import CHECK_SAMPLING
-from entr_lab.real.signals import run_until_terminated
+from entr_lab.real.signals import run_until_terminated, termination_as_interrupt
 from entr_lab.real.station import Play
 from entr_lab.real.trainer_actor import RemoteTrainer, spawn_trainer
 
@@ -82,14 +82,15 @@ def run(
     began = time.monotonic()
     state = resume(config, folder, began) if resumed else begin(config, folder)
     try:
-        keep_config(folder, config)
+        if resumed and open_run(folder) != config:
+            keep_config(folder, config)
         model, facts = prepare_model(config, observers.model)
         codec = load_codec(model, facts.vocabulary, trust_remote_code=config.model.trust_remote_code)
         parts = _Parts(model, facts, *make_play(config, codec), make_evaluations(config, codec))
         engines = config.rollout.generators
         observers.say("starting Ray")
         cpus = engines + config.trainer.processes
-        with Cluster(config.cluster.ray_address, cpus=cpus):
+        with termination_as_interrupt(), Cluster(config.cluster.ray_address, cpus=cpus):
             return run_until_terminated(_train(config, folder, observers, state, parts, began))
     finally:
         state.events.close()
@@ -103,9 +104,9 @@ async def _train(
     parts: _Parts,
     began: float,
 ) -> dict[str, Any]:
+    records = RunRecords(config, folder, state.done, observers)
     trainer = spawn_trainer(config, parts.model, parts.facts.vocabulary)
     generators = _spawn(config, parts.model, parts.facts)
-    records = RunRecords(config, folder, state.done, observers)
     try:
         observers.say(f"starting the trainer and {len(generators)} engine(s) on {parts.model}")
         await asyncio.gather(trainer.ready(state.trainer), *(generator.ready() for generator in generators.values()))
@@ -123,7 +124,7 @@ async def _train(
             _settings(config),
             done=state.done,
             on_step=records.step,
-            save=RunSaver(folder, state, trainer, feed, config.checkpoint.keep),
+            save=RunSaver(folder, state, trainer, feed, config),
             evaluations=replace(parts.evaluations, tell=records.evaluation),
         )
         observers.say(f"training from batch {state.done}; {time.monotonic() - began:.1f} s after the start")

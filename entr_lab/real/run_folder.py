@@ -39,10 +39,10 @@ def keep_config(folder: Path, config: RunConfig) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
-    partial = folder / "config.toml.partial"
+    partial, text = folder / "config.toml.partial", dump_config(config)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial.write_text(dump_config(config), encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         os.replace(partial, folder / "config.toml")
     except OSError as error:
         raise ConfigError(f"{str(folder)!r} cannot be written ({error.strerror}); choose another folder.") from None
@@ -114,13 +114,15 @@ class MetricsFile:
     Args:
         path: of the file.
         before: keep the lines of steps below it, drop the rest.
+
+    Raises:
+        DataError: a line that is there is none of ours.
     """
 
     def __init__(self, path: Path, before: int = 0) -> None:
         kept = b""
         if before and path.exists():
-            lines = path.read_bytes().splitlines(keepends=True)
-            kept = b"".join(line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] < before)
+            kept = b"".join(_lines_before(path, before))
         self._path = path
         with _one_sentence(path):
             self._file = path.open("wb")
@@ -141,6 +143,17 @@ class MetricsFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _lines_before(path: Path, step: int) -> Iterator[bytes]:
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        try:
+            if line.endswith(b"\n") and json.loads(line)["step"] < step:
+                yield line
+        except (ValueError, KeyError, TypeError):
+            raise DataError(
+                f"line {number} of {str(path)!r} is not one that a run has written; move the file away to go on."
+            ) from None
 
 
 def _finite(value: float) -> float | None:

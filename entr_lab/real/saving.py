@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from entr_lab.errors import ConfigError, DataError
 from entr_lab.pipeline import Mode, Pipeline
@@ -17,6 +17,9 @@ from entr_lab.real.rollout_buffer import RolloutBuffer
 from entr_lab.real.run_folder import EventFile
 
 __all__ = ["RunSaver", "RunState", "begin", "resume"]
+
+_FREE: Final = {"checkpoint", "cluster", "log"}
+"""Sections that may change in a resume: they say where and what is written, not what is learnt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def resume(config: RunConfig, folder: Path, now: float) -> RunState:
         trainer = TrainerState(checkpoint.weights, checkpoint.optimizer, state["trainer"], state["random"])
     except KeyError as error:
         raise DataError(f"the checkpoint of {str(folder)!r} lacks {error}; it was not written by a run.") from None
+    _check_same(state.get("config", {}), config)
     if snapshot["config"] != config.pipeline.to_json():
         raise ConfigError("rollout and asynchrony settings cannot change in a resume; start a new run for others.")
     buffer = RolloutBuffer.restore(checkpoint.rollouts, places)
@@ -78,6 +82,21 @@ def resume(config: RunConfig, folder: Path, now: float) -> RunState:
     return RunState(pipeline, buffer, events, cursor, checkpoint.step, trainer)
 
 
+def _check_same(before: dict[str, Any], config: RunConfig) -> None:
+    """Refuse settings that are not those of the run, as after a config.toml that was edited or cut off."""
+    now = config.model_dump(mode="json")
+    for name in sorted(before.keys() - _FREE):
+        if not isinstance(before[name], dict):
+            before[name], now[name] = {"": before[name]}, {"": now[name]}
+        for key, value in before[name].items():
+            where = f"{name}.{key}".rstrip(".")
+            if where != "trainer.batches" and now[name].get(key) != value:
+                raise ConfigError(
+                    f"{where} cannot change in a resume: it was {value!r} and is {now[name].get(key)!r} by now; set it "
+                    f"back in config.toml, or start a new run."
+                )
+
+
 class RunSaver:
     """Writes checkpoints; a `Saver` of the loop.
 
@@ -86,12 +105,14 @@ class RunSaver:
         state: whose pipeline, buffer and log are saved.
         trainer: at rest while this is called.
         feed: data cursor.
-        keep: newest checkpoints that stay.
+        config: of the run.
     """
 
-    def __init__(self, folder: Path, state: RunState, trainer: TrainerPort, feed: PromptFeed, keep: int) -> None:
+    def __init__(
+        self, folder: Path, state: RunState, trainer: TrainerPort, feed: PromptFeed, config: RunConfig
+    ) -> None:
         self._root, self._state, self._trainer = folder / "checkpoints", state, trainer
-        self._feed, self._keep = feed, keep
+        self._feed, self._config = feed, config
 
     async def __call__(self, done: int) -> None:
         """Write the checkpoint after batch `done`.
@@ -101,12 +122,13 @@ class RunSaver:
         """
         trained = await self._trainer.state()
         checkpoint = self._collect(done, trained)
-        await asyncio.to_thread(save_checkpoint, self._root, checkpoint, self._keep)
+        await asyncio.to_thread(save_checkpoint, self._root, checkpoint, self._config.checkpoint.keep)
 
     def _collect(self, done: int, trained: TrainerState) -> Checkpoint:
         # No await in here: snapshot, rollouts, cursor and the log's length are of one moment.
         rollouts, places = self._state.buffer.store()
         content: dict[str, Any] = {
+            "config": self._config.model_dump(mode="json"),
             "pipeline": self._state.pipeline.snapshot(),
             "rollouts": places,
             "events": self._state.events.sync(),

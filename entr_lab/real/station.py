@@ -68,6 +68,7 @@ class Station:
         self._episodes: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[Any]] = set()
         self._loaded = asyncio.Condition()
+        self._deaths = 0
 
     @property
     def active(self) -> int:
@@ -174,10 +175,12 @@ class Station:
         self._report(Finished(self.name, trajectory, rollout))
 
     async def _evaluate(self, play: Play, numbers: Sequence[int]) -> None:
-        version = self._shelf.newest.version
+        version, deaths = self._shelf.newest.version, self._deaths
         with self._shelf.loading(version):
             calls = (play(self._source(version, version, True), number, f"e{version}-{number}") for number in numbers)
             answers = await asyncio.gather(*calls, return_exceptions=True)
+        if deaths != self._deaths:  # it is being made again since
+            return
         rollouts = [answer for answer in answers if isinstance(answer, Rollout)]
         report = Evaluated(self.name, rollouts, len(answers) - len(rollouts))
         error = next((answer for answer in answers if isinstance(answer, Exception)), None)
@@ -201,6 +204,7 @@ class Station:
             except EngineError as death:
                 if self.present:
                     self.present = False
+                    self._deaths += 1
                     for task in self._episodes.values():
                         task.cancel()
                     self._episodes.clear()

@@ -49,7 +49,7 @@ def train(folder: Path, batches: int, pace: float = 0.002, dies_at: int | None =
         LoopSettings(batches=batches, slots=6, max_tokens=12, save_every=config.checkpoint.every),
         done=state.done,
         on_step=on_step,
-        save=RunSaver(folder, state, trainer, feed, keep=2),
+        save=RunSaver(folder, state, trainer, feed, config),
     )
     try:
         asyncio.run(loop.run())

@@ -1,5 +1,6 @@
 """TOML in, settings on top, TOML out; errors in one sentence."""
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,27 @@ def test_files_that_cannot_be_read(tmp_path, content, message):
 def test_examples_are_valid(path):
     """Every committed example loads."""
     assert load_config(path)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1979-05-27", '"\ud800"'])
+def test_what_does_not_come_back_from_toml_is_not_written(value):
+    """Or the run could never be resumed, or with other options."""
+    options = {"x": {"nan": float("nan"), "inf": float("inf"), "1979-05-27": date(1979, 5, 27)}.get(value, "\ud800")}
+    config = RunConfig.model_validate({"environment": {"options": options}})
+    with pytest.raises(ConfigError, match="does not come back from TOML"):
+        dump_config(config)
+
+
+def test_control_characters_are_escaped(tmp_path):
+    config = RunConfig.model_validate({"data": {"path": "a\x7fb\n"}})
+    (tmp_path / "c.toml").write_text(dump_config(config))
+    assert load_config(tmp_path / "c.toml") == config
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "seed = " + "9" * 5000, "seed = ["])
+def test_a_file_that_the_parser_chokes_on_is_one_sentence(tmp_path, text):
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(ConfigError):
+        load_config(tmp_path / "c.toml")
+    with pytest.raises(ConfigError):
+        load_config(None, ["seed=" + text.removeprefix("seed = ")])

@@ -88,3 +88,12 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
         file.write(0, {"loss": 0.5})
     with pytest.raises(OSError, match="No space"):
         file.close()
+
+
+@pytest.mark.parametrize("line", [b"garbage\n", b"3\n", b"{}\n"])
+def test_a_line_that_no_run_has_written_is_named(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 0}\n' + line)
+    with pytest.raises(DataError, match=r"line 2 of .* is not one that a run has written"):
+        MetricsFile(path, 5)
+    assert path.read_bytes().endswith(line)

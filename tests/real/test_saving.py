@@ -120,9 +120,27 @@ def test_what_cannot_be_resumed_is_refused(tmp_path: Path) -> None:
         resume(done, folder, 0.0)
     with pytest.raises(ConfigError, match="mode exact cannot be resumed"):
         resume(load_config(None, ["asynchrony.mode=exact"]), folder, 0.0)
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace("learning_rate = 0.0003", "learning_rate = 0.1"))
+    with pytest.raises(ConfigError, match=r"trainer.learning_rate cannot change in a resume: it was 0.0003 and is 0.1"):
+        resume(open_run(folder), folder, 0.0)
+    (folder / "config.toml").write_text(text[: text.index("[rollout]")])  # cut off
+    with pytest.raises(ConfigError, match="cannot change in a resume"):
+        resume(open_run(folder), folder, 0.0)
     (folder / "events.jsonl").write_bytes(b"")
     with pytest.raises(DataError, match="has 0 bytes, but the checkpoint was made at"):
         resume(config, folder, 0.0)
+
+
+def test_where_things_are_written_may_change_in_a_resume(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(folder, 4, pace=0.0)
+    config = open_run(folder)
+    moved = {"log": config.log.model_copy(update={"tensorboard": False}), "trainer": config.trainer}
+    moved["trainer"] = config.trainer.model_copy(update={"batches": 99})
+    state = resume(config.model_copy(update=moved), folder, 0.0)
+    state.events.close()
+    assert state.done == 4
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:

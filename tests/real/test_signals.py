@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from entr_lab.real.signals import run_until_terminated
+from entr_lab.real.signals import run_until_terminated, termination_as_interrupt
+
+
+@pytest.fixture(autouse=True)
+def own_termination() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background job"])
@@ -34,9 +41,24 @@ async def terminated(times: int, done: list[str]) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_is_terminated_cleans_up_however_often_it_is_told(times: int) -> None:
     before, done = signal.getsignal(signal.SIGTERM), list[str]()
-    with pytest.raises(KeyboardInterrupt):
-        run_until_terminated(terminated(times, done))
-    assert done == ["cleaned up"]
+
+    def run() -> None:
+        try:
+            run_until_terminated(terminated(times, done))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # while the cluster is shut down
+            done.append("and after")
+
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+        run()
+    assert done == ["cleaned up", "and after"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_termination_before_the_loop_is_an_interrupt() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+        os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -99,6 +99,36 @@ def test_a_stopped_rollout_is_cancelled_and_says_nothing() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
+def test_an_evaluation_of_an_earlier_life_says_nothing() -> None:
+    """Its tool takes longer than the generator's death and return; the evaluation is made again by then."""
+
+    async def scenario() -> None:
+        generator, slow = PaperGenerator(pace=0.001), asyncio.Event()
+
+        async def judge(*arguments: Any) -> Any:
+            await slow.wait()
+            return await play(*arguments)
+
+        scene = Scene(generator)
+        scene.station.bring_up()
+        await scene.until(Joined)
+        scene.station.evaluate(judge, [1, 2])
+        scene.station.start(trajectory(0), 0)
+        generator.dead = True
+        await scene.until(Lost)
+        scene.station.bring_up(revive=True)
+        await scene.until(Joined, 2)
+        scene.station.evaluate(play, [1, 2])
+        await scene.until(Evaluated)
+        slow.set()
+        await asyncio.sleep(0.05)
+        assert sum(isinstance(report, Evaluated) for report in scene.reports) == 1
+        assert scene.station.idle
+        await scene.station.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 def test_a_mistake_of_an_environment_is_no_death() -> None:
     async def wrong(*_: Any) -> Any:
         raise ValueError("mistake")

@@ -198,7 +198,7 @@ def main() -> None:
     print(f"an update: {took['update']:.3f} s, of which generation stood still {took['stopped']:.3f} s")
     result = {"windows": options.windows, "batches": options.batches, "settings": options.set, **found}
     result |= {"ratio": ratios.mean(), "half_width_95": half, "goal": 0.85}
-    print(write_result(__file__, result, options.seed))
+    print(write_result(str(Path(__file__).with_stem(f"loop_throughput-{options.seed}")), result, options.seed))
 
 
 if __name__ == "__main__":

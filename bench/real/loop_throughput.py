@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
 from setup_engine import timed
 from train_runs import columns, write_result
 
@@ -42,6 +41,7 @@ from entr_lab.real.run_folder import new_run
 from entr_lab.real.run_records import Observers, RunRecords
 from entr_lab.real.saving import begin
 from entr_lab.real.trainer_actor import RemoteTrainer, spawn_trainer
+from entr_lab.report.intervals import mean_interval
 from entr_lab.traces.recording import trace_observer
 
 WARM_UP = 10
@@ -189,15 +189,15 @@ def main() -> None:
         new_run(folder, config)
         found = asyncio.run(measure(config, folder, options.windows, options.seconds))
     ratios, took = np.array(found["ratios"]), found["seconds_per_update"]
-    half = float(t.ppf(0.975, len(ratios) - 1) * ratios.std(ddof=1) / len(ratios) ** 0.5)
+    mean = mean_interval(ratios)
     for name in ("alone", "in_the_loop"):
         print(f"tokens per second, {name.replace('_', ' ')}: {' '.join(f'{rate:.0f}' for rate in found[name])}")
     print(f"ratios: {' '.join(f'{ratio:.3f}' for ratio in ratios)}")
-    print(f"in the loop: {ratios.mean():.1%} ± {half:.1%} of the engine alone (95 %; goal 85 %)")
+    print(f"in the loop: {mean.mean:.1%} ± {mean.half:.1%} of the engine alone (95 %; goal 85 %)")
     print(f"a batch: {found['seconds_per_batch']:.2f} s")
     print(f"an update: {took['update']:.3f} s, of which generation stood still {took['stopped']:.3f} s")
     result = {"windows": options.windows, "batches": options.batches, "settings": options.set, **found}
-    result |= {"ratio": ratios.mean(), "half_width_95": half, "goal": 0.85}
+    result |= {"ratio": mean.mean, "half_width_95": mean.half, "goal": 0.85}
     print(write_result(str(Path(__file__).with_stem(f"loop_throughput-{options.seed}")), result, options.seed))
 
 

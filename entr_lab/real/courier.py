@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from entr_lab.errors import EngineError, EntrLabError
-from entr_lab.real.desk import Answer, Order, Reply, Round, as_ours
+from entr_lab.real.desk import RESTARTED, Answer, Order, Reply, Round, as_ours
 from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 
 __all__ = ["GATHER", "Courier"]
@@ -125,7 +125,7 @@ class _Session:
         try:
             reply = await self._exchange(message)
             if self._desk not in (None, reply.desk):
-                raise EngineError("the generator has restarted; push the current weights again.")
+                raise EngineError(RESTARTED)
         except BaseException as error:
             self._end(error)
             if not isinstance(error, Exception):  # a cancelled round leaves nobody waiting either

@@ -11,12 +11,16 @@ from typing import Final
 from entr_lab.errors import EngineError, EntrLabError
 from entr_lab.real.records import Completion, SampleCall, SamplingSpec
 
-__all__ = ["LINGER", "MOST", "Answer", "Desk", "Order", "Reply", "Round", "as_ours"]
+__all__ = ["LINGER", "MOST", "RESTARTED", "Answer", "Desk", "Order", "Reply", "Round", "as_ours"]
 
 LINGER: Final = 0.02
 """Seconds for which a waiting round stays after the first completion, unless there are `MOST`."""
 MOST: Final = 16
 """Answers of one round. Where many rollouts end at once, the first are replaced while the others are on their way."""
+
+RESTARTED: Final = "the generator has restarted; push the current weights again."
+_CLOSED: Final = "the generator is shutting down; start another one."
+_REPLACED: Final = "its courier has begun another session."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +102,9 @@ class Desk:
             EngineError: the desk is closed, is not the one that the session has to do with, or the session is over.
         """
         if self._closed:
-            raise EngineError("the generator is shutting down; start another one.")
+            raise EngineError(_CLOSED)
         if message.desk not in (None, self.name):
-            raise EngineError("the generator has restarted; push the current weights again.")
+            raise EngineError(RESTARTED)
         tray = self._tray(message.session)
         tray.read(message)
         if message.patient:
@@ -112,17 +116,17 @@ class Desk:
         """Stop what is being played, refuse what comes, and let waiting rounds go."""
         self._closed = True
         for tray in self._trays.values():
-            tray.end("the generator is shutting down; start another one.")
+            tray.end(_CLOSED)
 
     def _tray(self, session: tuple[str, int]) -> _Tray:
         courier, number = session
         tray = self._trays.get(courier)
         if tray is not None and tray.session < number:
-            tray.end("its courier has begun another session.")
+            tray.end(_REPLACED)
         if tray is None or tray.session < number:
             tray = self._trays[courier] = _Tray(number, self._play)
         if tray.session > number:
-            raise EngineError("its courier has begun another session.")
+            raise EngineError(_REPLACED)
         return tray
 
     async def _play(self, order: Order) -> list[Completion]:
@@ -139,14 +143,13 @@ class _Tray:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._answers: list[Answer] = []
         self._filled = asyncio.Event()
-        self._last: Round | None = None
-        """The latest round; only it says what is wanted."""
+        self._serial, self._wanted, self._issued = -1, frozenset[int](), 0  # of the latest round; only it counts
         self._over = ""
 
     def read(self, message: Round) -> None:
         """Begin the orders of a round and stop what is not wanted any more."""
-        if self._last is None or message.serial > self._last.serial:
-            self._last = message
+        if message.serial > self._serial:
+            self._serial, self._wanted, self._issued = message.serial, message.wanted, message.issued
             for number in [number for number in self._tasks if not self._wants(number)]:
                 self._tasks.pop(number).cancel()
         for order in message.orders:
@@ -154,8 +157,7 @@ class _Tray:
                 self._tasks[order.number] = asyncio.create_task(self._work(order))
 
     def _wants(self, number: int) -> bool:
-        last = self._last
-        return last is None or number in last.wanted or number >= last.issued
+        return number in self._wanted or number >= self._issued
 
     async def patience(self) -> None:
         """Wait for an answer, then for more."""

@@ -84,17 +84,23 @@ def resume(config: RunConfig, folder: Path, now: float) -> RunState:
 
 def _check_same(before: dict[str, Any], config: RunConfig) -> None:
     """Refuse settings that are not those of the run, as after a config.toml that was edited or cut off."""
-    now = config.model_dump(mode="json")
-    for name in sorted(before.keys() - _FREE):
-        if not isinstance(before[name], dict):
-            before[name], now[name] = {"": before[name]}, {"": now[name]}
-        for key, value in before[name].items():
-            where = f"{name}.{key}".rstrip(".")
-            if where != "trainer.batches" and now[name].get(key) != value:
-                raise ConfigError(
-                    f"{where} cannot change in a resume: it was {value!r} and is {now[name].get(key)!r} by now; set it "
-                    f"back in config.toml, or start a new run."
-                )
+    now = _settled(config.model_dump(mode="json"))
+    for name, value in sorted(_settled(before).items()):
+        if now.get(name) != value:
+            raise ConfigError(
+                f"{name} cannot change in a resume: it was {value!r} and is {now.get(name)!r} by now; set it back in "
+                f"config.toml, or start a new run."
+            )
+
+
+def _settled(sections: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that a resume keeps, by their full names."""
+    found: dict[str, Any] = {}
+    for name in sections.keys() - _FREE:
+        section = sections[name]
+        found |= {f"{name}.{key}": v for key, v in section.items()} if isinstance(section, dict) else {name: section}
+    found.pop("trainer.batches", None)
+    return found
 
 
 class RunSaver:

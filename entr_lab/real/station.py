@@ -68,7 +68,7 @@ class Station:
         self._episodes: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[Any]] = set()
         self._loaded = asyncio.Condition()
-        self._deaths = 0
+        self._evaluation: asyncio.Task[None] | None = None
 
     @property
     def active(self) -> int:
@@ -102,7 +102,7 @@ class Station:
 
     def evaluate(self, play: Play, numbers: Sequence[int]) -> None:
         """Play held-out samples beside the others and report `Evaluated`."""
-        self._begin(self._evaluate, play, numbers)
+        self._evaluation = self._begin(self._evaluate, play, numbers)
 
     def stop(self, ticket: int) -> None:
         """Stop a rollout that is no longer wanted; nothing is reported of it."""
@@ -117,10 +117,11 @@ class Station:
         await asyncio.gather(*tasks, self._gate.close(), return_exceptions=True)
         self._episodes.clear()
 
-    def _begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    def _begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(work(*arguments))
         self._others.add(task)
         task.add_done_callback(self._others.discard)
+        return task
 
     async def _bring_up(self, revive: bool) -> None:
         try:
@@ -175,12 +176,10 @@ class Station:
         self._report(Finished(self.name, trajectory, rollout))
 
     async def _evaluate(self, play: Play, numbers: Sequence[int]) -> None:
-        version, deaths = self._shelf.newest.version, self._deaths
+        version = self._shelf.newest.version
         with self._shelf.loading(version):
             calls = (play(self._source(version, version, True), number, f"e{version}-{number}") for number in numbers)
             answers = await asyncio.gather(*calls, return_exceptions=True)
-        if deaths != self._deaths:  # it is being made again since
-            return
         rollouts = [answer for answer in answers if isinstance(answer, Rollout)]
         report = Evaluated(self.name, rollouts, len(answers) - len(rollouts))
         error = next((answer for answer in answers if isinstance(answer, Exception)), None)
@@ -204,7 +203,8 @@ class Station:
             except EngineError as death:
                 if self.present:
                     self.present = False
-                    self._deaths += 1
+                    if self._evaluation is not None and self._evaluation is not asyncio.current_task():
+                        self._evaluation.cancel()  # it is made again
                     for task in self._episodes.values():
                         task.cancel()
                     self._episodes.clear()

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from entr_lab.errors import EngineError
 from entr_lab.real.desk import Desk, Reply, Round
+from entr_lab.real.engine_cpu import EngineCpu
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.generator import Generator
 from entr_lab.real.parcels import unpacked
@@ -40,6 +41,7 @@ class GeneratorActor:
         self._starting = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
         self._desk = Desk(self.generate)
+        self._cpu: EngineCpu | None = None
         self._closed = False
 
     async def ready(self) -> int:
@@ -49,6 +51,7 @@ class GeneratorActor:
                 self._generator = await Generator.start(self._settings)
                 if self._settings.device == "cpu":
                     step_aside()
+                    await self._seat(self._generator)
                 self._watcher = asyncio.create_task(self._watch())
         if self._generator.dead:
             self._leave()
@@ -107,6 +110,8 @@ class GeneratorActor:
         self._desk.close()
         if self._generator is not None:
             await self._generator.shutdown()
+        if self._cpu is not None:
+            self._cpu.release()
 
     async def _call(self, method: str, *arguments: Any) -> Any:
         if self._generator is None:
@@ -117,6 +122,11 @@ class GeneratorActor:
             if self._generator.dead:
                 self._leave()
             raise
+
+    async def _seat(self, generator: Generator) -> None:
+        self._cpu = EngineCpu.claim() if self._settings.own_cpu else None
+        if self._cpu is not None:
+            self._cpu.seat((await generator.health())["core_pid"])
 
     async def _watch(self) -> None:
         while self._generator is not None and not self._generator.dead:

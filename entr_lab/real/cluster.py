@@ -59,10 +59,14 @@ class Cluster:
         self._connected = not ray.is_initialized()
         if not self._connected:
             return
-        if address == "local":
-            self._start(cpus, object_store_mib)
-        else:
-            self._join(address)
+        try:
+            if address == "local":
+                self._start(cpus, object_store_mib)
+            else:
+                self._join(address)
+        except BaseException:  # an interrupt too leaves nothing behind
+            self.shutdown()
+            raise
 
     def _join(self, address: str) -> None:
         try:
@@ -87,7 +91,6 @@ class Cluster:
             try:
                 self._begin(cpus, object_store_mib)
             except Exception as error:
-                self.shutdown()
                 raise EngineError(f"Ray did not start on this machine, in two attempts: {error}") from error
 
     def _begin(self, cpus: int, object_store_mib: int) -> None:

@@ -51,9 +51,12 @@ def _apply(tree: dict[str, Any], setting: str) -> None:
     if not sign or not all(names):
         raise ConfigError(f"cannot read --set {setting!r}; write section.key=value, e.g. trainer.learning_rate=1e-4.")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        read = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
-        value = text.strip()
+        read = {"value": text.strip()}
+    if read.keys() != {"value"}:
+        raise ConfigError(f"--set {setting!r} has a second line with a key of its own; give each key a --set.")
+    value = read["value"]
     here = tree
     for name in names[:-1]:
         here = here.setdefault(name, {})
@@ -76,7 +79,9 @@ def _explain(error: ValidationError) -> NoReturn:
     if isinstance(cause, ConfigError):
         raise type(cause)(str(cause)) from None
     message = first["msg"][:1].lower() + first["msg"][1:]
-    raise ConfigError(f"{where} = {first['input']!r}: {message}.{more}") from None
+    raise ConfigError(
+        f"{where} = {first['input']!r}: {message}; correct it in the file, or with --set {where}=VALUE.{more}"
+    ) from None
 
 
 def _known(location: tuple[int | str, ...]) -> list[str]:

@@ -35,6 +35,8 @@ __all__ = [
 TINY = "tiny"
 """Value of `model.path` that stands for the model which the package builds itself."""
 
+_GREATEST = 1 << 53  # float64, in which rates are computed, tells no greater whole numbers apart
+
 
 class Section(BaseModel):
     """Base of all sections: unknown keys, NaN and wrong types are refused; a loaded config never changes."""
@@ -43,17 +45,19 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _sensible_number(cls, value: Any, info: ValidationInfo) -> Any:
         # pydantic takes true for 1.
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise PydanticCustomError("truth_value", "a truth value is not what belongs here")
+        if isinstance(value, int) and abs(value) > _GREATEST:
+            raise PydanticCustomError("greatest", f"a whole number should be at most 2**53 = {_GREATEST}")
         return value
 
 
 class ModelConfig(Section):
     """Which model is trained."""
 
-    path: str = TINY
+    path: str = Field(default=TINY, min_length=1)
     """`tiny`, or the folder or hub name of a Hugging Face causal language model."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the trainer's arithmetic; its weights and optimiser are float32 always."""
@@ -65,7 +69,7 @@ class ModelConfig(Section):
 class EnvironmentConfig(Section):
     """The task, and what its tools cost."""
 
-    name: str = "noted-sum"
+    name: str = Field(default="noted-sum", min_length=1)
     """A built-in name, or `module:Class` of your own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment."""
@@ -115,6 +119,8 @@ class RolloutConfig(Section):
     kv_cache_mib: int = Field(default=64, ge=1)
     """Cache of one engine on CPU; on GPU the engine takes `gpu_memory_utilization`."""
     gpu_memory_utilization: float = Field(default=0.85, gt=0, lt=1)
+    own_cpu: bool = True
+    """On CPU, keep each engine on a CPU that its generator claims, where there are two to eight."""
     max_sequences: int = Field(default=64, ge=1, le=16384)
     """Rollouts that one engine runs at a time."""
     queued: int = Field(default=16, ge=0, le=16384)
@@ -235,7 +241,7 @@ class AttributionConfig(Section):
 class ClusterConfig(Section):
     """Where the processes run."""
 
-    ray_address: str = "local"
+    ray_address: str = Field(default="local", min_length=1)
     """`local` starts Ray on this machine, bound to loopback; `auto` or host:port joins a cluster."""
     nodes: int = Field(default=1, ge=1)
     gpus_per_node: int = Field(default=0, ge=0)

@@ -50,8 +50,9 @@ class Courier:
         loop, session = asyncio.get_running_loop(), self._session
         if session is None or session.idle or session.loop is not loop:
             session = self._session = _Session(self._exchange, (self._name, next(self._numbers)), loop)
-        prompt = tuple(int(token) for token in prompt_ids)  # what cannot travel fails here, not with all of its round
-        return await session.ask(SampleCall(prompt, sampling, request_id), n)
+        # What cannot travel fails here, not with all of its round.
+        prompt, name = tuple(int(token) for token in prompt_ids), None if request_id is None else str(request_id)
+        return await session.ask(SampleCall(prompt, sampling, name), n)
 
 
 class _Session:

@@ -155,14 +155,17 @@ class _Tray:
         for order in message.orders:
             if self._wants(order.number):
                 self._tasks[order.number] = asyncio.create_task(self._work(order))
+        if not self._tasks:
+            self._filled.set()  # a round that waits has nothing to wait for
 
     def _wants(self, number: int) -> bool:
         return number in self._wanted or number >= self._issued
 
     async def patience(self) -> None:
-        """Wait for an answer, then for more."""
-        await self._filled.wait()
-        if len(self._answers) < MOST and not self._over:
+        """Wait for an answer, then for more; not if nothing is played that could give one."""
+        if self._tasks:
+            await self._filled.wait()
+        if self._answers and len(self._answers) < MOST:
             await asyncio.sleep(LINGER)
 
     def check(self) -> None:

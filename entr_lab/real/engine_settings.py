@@ -40,6 +40,7 @@ class EngineSettings:
         prefix_caching: reuse the cache of equal prompt beginnings; entries are kept apart by weight version.
         cuda_graphs: capture CUDA graphs; off on CPU always, where they gain nothing.
         seed: of the engine's own sampling stream.
+        own_cpu: keep the core of a CPU engine on a CPU that nothing else of its actor runs on; see `EngineCpu`.
         transfer: how weights arrive: `shm` (a file in shared memory), `nccl` or `ipc` (vLLM's own, GPU only).
         canary_tolerance: nats; None takes the dtype's own of `CANARY_TOLERANCE`.
         trust_remote_code: run Python code that comes with the model.
@@ -61,6 +62,7 @@ class EngineSettings:
     prefix_caching: bool = False
     cuda_graphs: bool = False
     seed: int = 0
+    own_cpu: bool = True
     transfer: Literal["shm", "nccl", "ipc"] = "shm"
     canary_tolerance: float | None = None
     trust_remote_code: bool = False

@@ -96,6 +96,7 @@ def engine_settings(config: RunConfig, model: str, facts: ModelFacts, place: int
         max_model_len=min(facts.positions, rollout.max_tokens + _LONGEST_PROMPT),
         max_sequences=rollout.max_sequences,
         kv_cache_mib=rollout.kv_cache_mib,
+        own_cpu=rollout.own_cpu,
         gpu_memory_utilization=rollout.gpu_memory_utilization,
         tensor_parallel=config.cluster.tensor_parallel,
         cuda_graphs=bool(gpus),

@@ -54,8 +54,8 @@ def resume(config: RunConfig, folder: Path, now: float) -> RunState:
 
     Raises:
         DataError: there is no checkpoint, it is damaged, or it does not belong to the event log.
-        ConfigError: the settings of the pipeline are others than those of the run, nothing is left to train, or the
-            mode cannot be resumed.
+        ConfigError: the settings are others than those of the run, nothing is left to train, or the mode cannot be
+            resumed.
     """
     if config.asynchrony.mode is Mode.EXACT:
         raise ConfigError("mode exact cannot be resumed: the stored weights of past versions are gone; start again.")
@@ -69,11 +69,9 @@ def resume(config: RunConfig, folder: Path, now: float) -> RunState:
     try:
         snapshot, places, length, cursor = (state[name] for name in ("pipeline", "rollouts", "events", "cursor"))
         trainer = TrainerState(checkpoint.weights, checkpoint.optimizer, state["trainer"], state["random"])
+        _check_same(state["config"], config)
     except KeyError as error:
         raise DataError(f"the checkpoint of {str(folder)!r} lacks {error}; it was not written by a run.") from None
-    _check_same(state.get("config", {}), config)
-    if snapshot["config"] != config.pipeline.to_json():
-        raise ConfigError("rollout and asynchrony settings cannot change in a resume; start a new run for others.")
     buffer = RolloutBuffer.restore(checkpoint.rollouts, places)
     pipeline = Pipeline.restore(snapshot, closed=buffer.closed)
     events = EventFile(folder / "events.jsonl", length)

@@ -62,5 +62,9 @@ def termination_as_interrupt() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
+    except SystemExit as end:
+        if end.code == signal.SIGTERM:  # of Ray's handler, which it sets before it connects
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

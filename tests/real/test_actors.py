@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from entr_lab.real.desk import Order, Round
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.records import SampleCall, SamplingSpec
 from entr_lab.real.weight_transfer import WeightManifest
-from tests.real.fake_engine import FakedGenerator
+from tests.real.fake_engine import FakedGenerator, FakeProcess
 
 SETTINGS = EngineSettings(model="m", dtype="float32")
 
@@ -33,6 +34,7 @@ def aside(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """Calls by which actors have stepped aside; the process of the tests itself does not."""
     calls: list[SimpleNamespace] = []
     monkeypatch.setattr(actors, "step_aside", lambda: calls.append(SimpleNamespace()))
+    monkeypatch.setattr(actors.EngineCpu, "claim", lambda: None)
     return calls
 
 
@@ -80,6 +82,30 @@ def test_on_cpu_an_actor_lets_its_engine_go_first(
 
     asyncio.run(scenario())
     assert len(aside) == times
+
+
+@pytest.mark.parametrize(("device", "own", "seats"), [("cpu", True, 1), ("cpu", False, 0), ("cuda", True, 0)])
+def test_a_cpu_engine_gets_a_cpu_until_the_end_unless_told_otherwise(
+    generators: list[FakedGenerator], monkeypatch: pytest.MonkeyPatch, device: Any, own: bool, seats: int
+) -> None:
+    told: list[str] = []
+
+    class Cpu:
+        def seat(self, engine: int) -> None:
+            told.append(f"seat {engine}")
+
+        def release(self) -> None:
+            told.append("release")
+
+    monkeypatch.setattr(actors.EngineCpu, "claim", Cpu)
+
+    async def scenario() -> None:
+        actor = GeneratorActor(EngineSettings(model="m", device=device, own_cpu=own))
+        await actor.ready()
+        await actor.shutdown()
+
+    asyncio.run(scenario())
+    assert told == [f"seat {FakeProcess.pid}", "release"] * seats
 
 
 def test_a_request_of_vllms_protocol_is_one_part_of_an_update(generators: list[FakedGenerator]) -> None:

@@ -45,6 +45,21 @@ def test_a_start_that_fails_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) 
     assert [folder.exists() for folder in folders] == [False, False]
 
 
+def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("psutil")
+    folders: list[Path] = []
+
+    def start(**options: Any) -> None:
+        folders.append(Path(options["_temp_dir"]))
+        raise SystemExit(15)
+
+    monkeypatch.setattr(ray, "init", start)
+    with pytest.raises(SystemExit):
+        Cluster()
+    assert [folder.exists() for folder in folders] == [False]
+
+
 def in_process(code: str) -> str:
     """Run code in a fresh interpreter and return what it prints last."""
     done = subprocess.run(

@@ -71,7 +71,15 @@ def test_unknown_keys(setting, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("trainer.learning_rate=-1", "trainer.learning_rate = -1: input should be greater than 0"),
+        (
+            "trainer.learning_rate=-1",
+            "trainer.learning_rate = -1: input should be greater than 0; correct it in the file, or with --set trainer",
+        ),
+        ("rollout.max_tokens=100000000000000000000000", r"at most 2\*\*53 = 9007199254740992; correct it"),
+        ("model.path=''", "at least 1 character"),
+        ("environment.name=''", "at least 1 character"),
+        ("cluster.ray_address=''", "at least 1 character"),
+        ("seed=1\ntrainer.batches=2", "has a second line with a key of its own; give each key a --set"),
         ("rollout.temperature=nan", "finite"),
         ("rollout.group_size=2.5", "integer"),
         ("asynchrony.mode=asink", "'sync', 'one-step', 'async' or 'exact'"),

@@ -32,6 +32,7 @@ class Line:
         self.rounds: list[tuple[int, bool]] = []
         self.names: list[str | None] = []
         self.playing = 0
+        self.under_way = 0
         self.broken: Exception | None = None
 
     async def generate(
@@ -56,7 +57,11 @@ class Line:
         self.rounds.append((len(message.orders), message.patient))
         if self.broken:
             raise self.broken
-        return await self.desk.exchange(message)
+        self.under_way += 1
+        try:
+            return await self.desk.exchange(message)
+        finally:
+            self.under_way -= 1
 
     async def ask(self, number: int, n: int = 1, name: str | None = None) -> list[int]:
         found = await self.courier.generate([number], SPEC, n, name)
@@ -113,6 +118,17 @@ async def test_a_call_that_fails_fails_alone(number: int, message: str) -> None:
     assert isinstance(found[0], EngineError)
     assert message in str(found[0])
     assert found[1] == [20]
+
+
+@scenario
+async def test_a_call_that_goes_away_takes_its_round_with_it() -> None:
+    line = Line()
+    lone = asyncio.create_task(line.ask(3000))
+    await asyncio.sleep(0.03)
+    assert line.under_way == 1
+    lone.cancel()
+    await asyncio.sleep(0.1)
+    assert line.under_way == 0
 
 
 @scenario

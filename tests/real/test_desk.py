@@ -99,6 +99,16 @@ async def test_what_is_not_wanted_any_more_is_stopped() -> None:
 
 
 @scenario
+async def test_a_round_does_not_wait_where_nothing_is_played_any_more() -> None:
+    here = Desk(Player().generate)
+    waiting = asyncio.create_task(here.exchange(message(0, order(0, 900), wanted=[0], issued=1)))
+    await asyncio.sleep(0.005)
+    await here.exchange(message(1, issued=1, patient=False))
+    assert numbers(await asyncio.wait_for(waiting, 1)) == []
+    assert numbers(await asyncio.wait_for(here.exchange(message(2, issued=1)), 1)) == []
+
+
+@scenario
 async def test_an_order_that_arrives_after_the_word_that_it_is_not_wanted_is_never_begun() -> None:
     player = Player()
     here = Desk(player.generate)

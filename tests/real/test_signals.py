@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -60,6 +61,13 @@ def test_a_termination_before_the_loop_is_an_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_exit_of_rays_handler_is_an_interrupt_and_others_are_not() -> None:
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+        sys.exit(signal.SIGTERM)
+    with pytest.raises(SystemExit, match="3"), termination_as_interrupt():
+        sys.exit(3)
 
 
 def test_ctrl_c_does_the_same() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import tempfile
@@ -30,6 +31,7 @@ from train_runs import columns, write_result
 from entr_lab.real import actors, remote_generator
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config_io import load_config
+from entr_lab.real.engine_cpu import off_engine_cpus
 from entr_lab.real.environments.vocabulary import load_codec
 from entr_lab.real.loop import Loop
 from entr_lab.real.loop_settings import LoopSettings
@@ -152,7 +154,8 @@ async def measure(config: Any, folder: Path, windows: int, seconds: float) -> di
         settings,
         on_step=records.step,
     )
-    await loop.run()
+    with off_engine_cpus() if config.rollout.own_cpu else contextlib.nullcontext():
+        await loop.run()
     updates = await generator.handle.update_seconds.remote()
     await play_alone()
     records.close()

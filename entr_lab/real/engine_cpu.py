@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-__all__ = ["EngineCpu"]
+__all__ = ["EngineCpu", "off_engine_cpus"]
 
 _NAME: Final = "\0entr-lab-engine-cpu-"  # the zero byte: a name without a file
 _MANY: Final = 8
@@ -27,12 +29,10 @@ class EngineCpu:
 
     Args:
         number: of the CPU.
-        others: the other CPUs that this process may use.
         held: what only one process can hold.
     """
 
     number: int
-    others: frozenset[int]
     held: socket.socket
 
     @classmethod
@@ -42,9 +42,7 @@ class EngineCpu:
         Returns:
             None where that half is claimed, there is one CPU or more than eight, or the system is not Linux.
         """
-        if not hasattr(os, "sched_setaffinity"):
-            return None
-        usable = sorted(os.sched_getaffinity(0))
+        usable = sorted(_usable())
         for number in usable[: len(usable) // 2] if len(usable) <= _MANY else ():
             name = socket.socket(socket.AF_UNIX)
             try:
@@ -52,20 +50,45 @@ class EngineCpu:
             except OSError:
                 name.close()
                 continue
-            return cls(number, frozenset(usable) - {number}, name)
+            return cls(number, name)
         return None
 
     def seat(self, engine: int) -> None:
-        """Put all threads of the process `engine` onto the CPU, and those of this process onto the others."""
+        """Put all threads of the process `engine` onto the CPU, and those of this process onto unclaimed ones."""
         _confine(engine, {self.number})
-        _confine(os.getpid(), self.others)
+        _confine(os.getpid(), _usable() - _claimed())
 
     def release(self) -> None:
         """Let others claim the CPU."""
         self.held.close()
 
 
-def _confine(process: int, cpus: set[int] | frozenset[int]) -> None:
+@contextlib.contextmanager
+def off_engine_cpus() -> Iterator[None]:
+    """Keep this process off all CPUs that are claimed now, by this run or others, until the end of the block."""
+    usable = _usable()
+    _confine(os.getpid(), usable - _claimed())
+    try:
+        yield
+    finally:
+        _confine(os.getpid(), usable)
+
+
+def _usable() -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else frozenset()
+
+
+def _claimed() -> set[int]:
+    try:
+        names = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    return {int(number) for number in re.findall(rf" @{_NAME[1:]}(\d+)$", names, re.MULTILINE)}
+
+
+def _confine(process: int, cpus: Set[int]) -> None:
+    if not cpus:
+        return  # nowhere to go
     for task in Path(f"/proc/{process}/task").glob("*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             os.sched_setaffinity(int(task.name), cpus)

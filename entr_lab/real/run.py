@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any, Final
 from entr_lab.pipeline import Mode
 from entr_lab.real.cluster import Cluster
 from entr_lab.real.config import RunConfig
+from entr_lab.real.engine_cpu import off_engine_cpus
 from entr_lab.real.environments.datasets import SampleStream
 from entr_lab.real.environments.vocabulary import load_codec
 from entr_lab.real.evaluation import Evaluations
@@ -128,7 +130,8 @@ async def _train(
             evaluations=replace(parts.evaluations, tell=records.evaluation),
         )
         observers.say(f"training from batch {state.done}; {time.monotonic() - began:.1f} s after the start")
-        await loop.run()
+        with off_engine_cpus() if config.rollout.own_cpu else contextlib.nullcontext():
+            await loop.run()
         return _summary(loop, folder)
     finally:
         # Processes first: a full disk must not leave them behind.

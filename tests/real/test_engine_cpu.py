@@ -30,8 +30,7 @@ def test_half_of_the_cpus_can_be_claimed_and_fall_free_again(monkeypatch: pytest
     first, second = EngineCpu.claim(), EngineCpu.claim()
     assert first is not None
     assert second is not None
-    assert (first.number, first.others) == (4, {5, 6, 7, 9})
-    assert second.number == 5
+    assert (first.number, second.number) == (4, 5)
     assert EngineCpu.claim() is None
     first.release()
     third = EngineCpu.claim()
@@ -64,6 +63,24 @@ def test_a_claim_ends_with_its_process(monkeypatch: pytest.MonkeyPatch, own_name
     claim.release()
 
 
+def test_a_process_keeps_off_claimed_cpus_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    confined: list[set[int]] = []
+    monkeypatch.setattr(engine_cpu, "_confine", lambda process, cpus: confined.append(set(cpus)))
+    usable(monkeypatch, 0, 1, 2, 3)
+    claims = [EngineCpu.claim(), EngineCpu.claim()]
+    with engine_cpu.off_engine_cpus():
+        assert confined == [{2, 3}]
+    assert confined == [{2, 3}, {0, 1, 2, 3}]
+    for claim in claims:
+        assert claim is not None
+        claim.release()
+
+
+def test_a_process_with_nowhere_to_go_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cpus: pytest.fail("moved"))
+    engine_cpu._confine(os.getpid(), set())
+
+
 SEAT = """
 import os, subprocess, sys, threading, time, uuid
 from entr_lab.real import engine_cpu
@@ -73,12 +90,11 @@ threaded = "import threading, time; threading.Thread(target=time.sleep, args=(60
 engine = subprocess.Popen([sys.executable, "-c", threaded], stdout=subprocess.PIPE)
 engine.stdout.readline()
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-claim = EngineCpu.claim()
+before, claim = os.sched_getaffinity(0), EngineCpu.claim()
 claim.seat(engine.pid)
-for process in (engine.pid, os.getpid()):
+for process, cpus in ((engine.pid, {claim.number}), (os.getpid(), before - {claim.number})):
     tasks = os.listdir(f"/proc/{process}/task")
-    print(len(tasks) > 1, {frozenset(os.sched_getaffinity(int(task))) for task in tasks} == {
-        engine.pid: {frozenset({claim.number})}, os.getpid(): {claim.others}}[process])
+    print(len(tasks) > 1, all(os.sched_getaffinity(int(task)) == cpus for task in tasks))
 engine.kill()
 claim.seat(engine.pid)  # a dead engine changes nothing
 """

@@ -120,7 +120,7 @@ class RolloutConfig(Section):
     """Cache of one engine on CPU; on GPU the engine takes `gpu_memory_utilization`."""
     gpu_memory_utilization: float = Field(default=0.85, gt=0, lt=1)
     own_cpu: bool = True
-    """On CPU, keep each engine on a CPU that its generator claims, where there are two to eight."""
+    """On CPU, keep each engine on a CPU that its generator claims, where there are two to eight (docs/training.md)."""
     max_sequences: int = Field(default=64, ge=1, le=16384)
     """Rollouts that one engine runs at a time."""
     queued: int = Field(default=16, ge=0, le=16384)

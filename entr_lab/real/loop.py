@@ -90,8 +90,7 @@ class Loop:
         self.trainer = TrainerStation(trainer, self._reports.put_nowait)
         self._on_step, self._save, self._clock = on_step, save, clock
         self.fleet = Fleet(self._make_stations(generators, play), pipeline, settings.room)
-        self._evaluations = evaluations or Evaluations()
-        self._failures = 0
+        self._evaluations, self._failures = evaluations or Evaluations(), 0
         self.done = done
         """Batches trained, those before a resume included."""
         self.meter = StepMeter(clock(), generators)

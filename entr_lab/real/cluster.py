@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from entr_lab.errors import ConfigError, EngineError, check_range
-from entr_lab.real.folders import own_folder, remove_orphans
+from entr_lab.real.folders import SHARED_MEMORY, own_folder, remove_orphans
 from entr_lab.real.processes import StartedProcesses
 
 __all__ = ["Cluster"]
@@ -119,7 +119,8 @@ class Cluster:
         if self._connected:
             self._end()
             self._connected = False
-        remove_orphans()
+        for root in (SHARED_MEMORY, Path(tempfile.gettempdir())):  # of actors that were killed
+            remove_orphans(root)
 
     def _end(self) -> None:
         with contextlib.suppress(Exception):  # a Ray that died cannot be disconnected from

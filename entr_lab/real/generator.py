@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import tempfile
 from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from entr_lab.errors import EngineError
@@ -17,6 +19,7 @@ from entr_lab.real.behaviour import COLUMNS, read_completion
 from entr_lab.real.canary import CanaryReference
 from entr_lab.real.engine_settings import EngineSettings
 from entr_lab.real.engine_updates import EngineUpdates
+from entr_lab.real.folders import own_folder
 from entr_lab.real.processes import StartedProcesses
 from entr_lab.real.proof import Proof, prove
 from entr_lab.real.records import Completion, SamplingSpec
@@ -60,12 +63,13 @@ class Generator:
         Raises:
             EngineError: it did not start; the message holds the engine's own.
         """
-        os.environ.update(settings.environment())
+        # vLLM leaves the sockets between an engine's processes behind.
+        process = StartedProcesses(own_folder(Path(tempfile.gettempdir())))
+        os.environ.update(settings.environment() | {"VLLM_RPC_BASE_PATH": str(process.folder)})
         from vllm.config.weight_transfer import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        process = StartedProcesses()
         arguments = settings.engine_arguments()
         arguments["weight_transfer_config"] = WeightTransferConfig(backend=settings.transfer)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,14 @@ def step_aside() -> None:
 
 
 class StartedProcesses:
-    """Remembers which children this process had before, so as to find those that were started since."""
+    """Remembers which children this process had before, so as to find those that were started since.
 
-    def __init__(self) -> None:
+    Args:
+        folder: of theirs; removed when they have stopped.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
         self._before = {child.pid for child in _children()}
         self._children: list[psutil.Process] = []
         self._core: psutil.Process | None = None
@@ -65,7 +71,7 @@ class StartedProcesses:
         return False
 
     def stop(self) -> None:
-        """Wait until the processes have ended, kill those that do not, and wait until they are gone."""
+        """Wait until the processes have ended, kill those that do not, wait until they are gone; remove their folder."""
         import psutil
 
         _, stubborn = psutil.wait_procs(self._children, timeout=_PATIENCE)
@@ -73,6 +79,8 @@ class StartedProcesses:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         psutil.wait_procs(stubborn, timeout=_PATIENCE)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _children() -> list[psutil.Process]:

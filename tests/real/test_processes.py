@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,14 @@ def test_only_processes_started_since_are_the_engines(monkeypatch: pytest.Monkey
         older.kill()
         engine.kill()
         older.wait(5)
+
+
+def test_their_folder_goes_with_them(tmp_path: Path) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    (folder / "one").touch()
+    StartedProcesses(folder).stop()
+    assert not folder.exists()
 
 
 def test_a_zombie_is_dead() -> None:

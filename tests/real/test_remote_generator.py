@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def gone(pid: int, patience: float = 15.0) -> bool:
 @pytest.mark.real
 @pytest.mark.filterwarnings("ignore")
 def test_kill_9_of_core_and_actor_and_a_clean_end(remote: Remote) -> None:
-    before = shared_memory()
+    before, files = shared_memory(), temporary_files()
     asyncio.run(kill_and_revive(remote))
     names = {pid: name for pid, name in children().items() if pid not in remote.strangers}
     remote.cluster.shutdown()
@@ -98,6 +99,7 @@ def test_kill_9_of_core_and_actor_and_a_clean_end(remote: Remote) -> None:
     ours = {pid: name for pid, name in names.items() if "resource_tracker" not in name}
     assert {pid: name for pid, name in ours.items() if not gone(pid)} == {}
     assert shared_memory() <= before
+    assert temporary_files() <= files
 
 
 def children() -> dict[int, str]:
@@ -114,6 +116,12 @@ def cmdline(child: Any) -> list[str]:
         return list(child.cmdline())
     except psutil.NoSuchProcess:
         return []
+
+
+def temporary_files() -> set[str]:
+    """Our folders and whatever sockets there are, where temporary files go."""
+    here = Path(tempfile.gettempdir())
+    return {path.name for path in here.iterdir() if path.is_socket() or path.name.startswith("entr-lab-")}
 
 
 def shared_memory() -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from entr_lab.real.config import RunConfig
-    from entr_lab.real.step_report import StepReport
 
 __all__ = ["train"]
 
@@ -128,17 +126,14 @@ def _check_installed() -> None:
 
 def _run(screen: Console, config: RunConfig, folder: Path, *, resumed: bool) -> dict[str, Any]:
     from entr_lab.cli.train_view import TrainView
-    from entr_lab.real.run import prepare_model, run
+    from entr_lab.real.run import run
     from entr_lab.real.run_records import Observers
     from entr_lab.traces.recording import trace_observer
 
     with TrainView(screen, config.trainer.batches) as view:
         view.say(f"run folder: {folder}")
-        model, facts = prepare_model(config, view.model)
-        steps: list[Callable[[StepReport], None]] = [view.step]
-        if config.log.traces:
-            steps.append(trace_observer(config, folder / "trace", model, facts.vocabulary))
-        return run(config, folder, Observers(view.say, steps, [view.evaluation]), resumed=resumed)
+        observers = Observers(view.say, [view.step], [view.evaluation], view.model, trace_observer)
+        return run(config, folder, observers, resumed=resumed)
 
 
 def _print_plan(screen: Console, config: RunConfig, as_json: bool) -> None:

@@ -71,7 +71,7 @@ class StartedProcesses:
         return False
 
     def stop(self) -> None:
-        """Wait until the processes have ended, kill those that do not, wait until they are gone; remove their folder."""
+        """Wait until the processes have ended, kill those that do not, wait until all are gone; remove their folder."""
         import psutil
 
         _, stubborn = psutil.wait_procs(self._children, timeout=_PATIENCE)

@@ -89,6 +89,9 @@ def run(
         model, facts = prepare_model(config, observers.model)
         codec = load_codec(model, facts.vocabulary, trust_remote_code=config.model.trust_remote_code)
         parts = _Parts(model, facts, *make_play(config, codec), make_evaluations(config, codec))
+        if observers.trace is not None and config.log.traces:
+            write = observers.trace(config, folder / "trace", model, facts.vocabulary)
+            observers = replace(observers, step=[*observers.step, write])
         engines = config.rollout.generators
         observers.say("starting Ray")
         cpus = engines + config.trainer.processes

@@ -24,12 +24,14 @@ class Observers:
         step: each batch.
         evaluation: each evaluation.
         model: (steps done, steps in all) of the tiny model's warm start.
+        trace: opens the trace of configuration, folder, model and vocabulary, and returns what adds a batch to it.
     """
 
     say: Callable[[str], None] = lambda text: None
     step: Sequence[Callable[[StepReport], None]] = field(default_factory=tuple)
     evaluation: Sequence[Callable[[Evaluation], None]] = field(default_factory=tuple)
     model: Callable[[int, int], None] | None = None
+    trace: Callable[[RunConfig, Path, str, int], Callable[[StepReport], None]] | None = None
 
 
 class RunRecords:

@@ -156,3 +156,7 @@ def test_a_real_run_and_its_resume(tmp_path: Path) -> None:
     _, sequences = read_trace(folder / "trace")
     assert sorted(set(sequences["step"].to_pylist())) == list(range(6))
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 6
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace("group_size = 8", "group_size = 4"))
+    sentence = refused("--batches", "7", "--resume", str(folder))
+    assert "rollout.group_size cannot change in a resume: it was 8 and is 4" in sentence

@@ -56,7 +56,9 @@ class ToolRunner:
         """
         self.calls += 1
         try:
-            answer = await asyncio.wait_for(self._run(tool, argument), self.timeout)
+            # Python 3.11's wait_for forgets a cancellation that comes together with the answer.
+            async with asyncio.timeout(self.timeout):
+                answer = await self._run(tool, argument)
         except TimeoutError:
             answer, worked = f"error: no answer within {self.timeout:g} s", False
         except ToolError as error:

@@ -23,6 +23,8 @@ __all__ = ["Play", "Station"]
 
 _FAREWELL: Final = 1.0
 """Seconds after a failed update until a dying actor has left, so that it is not taken for healthy."""
+_DEAF: Final = 1.0
+"""Seconds after which what goes on in spite of a cancellation is cancelled again."""
 
 Play = Callable[[SamplesTokens, int, str], Awaitable[Rollout]]
 """Plays sample number `int` on a generator; the text is the stem of the requests' names."""
@@ -111,10 +113,12 @@ class Station:
 
     async def close(self) -> None:
         """Stop everything that runs here; the generator itself stays."""
-        tasks = [*self._episodes.values(), *self._others]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, self._gate.close(), return_exceptions=True)
+        tasks: set[asyncio.Task[Any]] = {*self._episodes.values(), *self._others}
+        while tasks:  # somebody's environment may have taken a cancellation for its own
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=_DEAF)
+        await asyncio.gather(self._gate.close(), return_exceptions=True)
         self._episodes.clear()
 
     def _begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> asyncio.Task[None]:

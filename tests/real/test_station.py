@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
+import pytest
+
 from entr_lab.pipeline import Trajectory
+from entr_lab.real import station
 from entr_lab.real.reports import Evaluated, Failed, Finished, Joined, Loaded, Lost
 from entr_lab.real.station import Station
 from entr_lab.real.version_shelf import VersionShelf
@@ -97,6 +101,26 @@ def test_a_stopped_rollout_is_cancelled_and_says_nothing() -> None:
         assert scene.station.idle
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_rollout_that_swallows_its_cancellation_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(station, "_DEAF", 0.01)
+
+    async def deaf(generator: Any, number: int, name: str) -> Any:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+        await asyncio.sleep(30)
+
+    async def scenario() -> None:
+        scene = Scene(PaperGenerator(), deaf)
+        scene.station.bring_up()
+        await scene.until(Joined)
+        scene.station.start(trajectory(0), 0)
+        await asyncio.sleep(0.01)
+        await scene.station.close()
+        assert scene.station.idle
+
+    asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
 def test_an_evaluation_of_an_earlier_life_says_nothing() -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from entr_lab.real.processes import threads_of
+
 __all__ = ["EngineCpu", "off_engine_cpus"]
 
 _NAME: Final = "\0entr-lab-engine-cpu-"  # the zero byte: a name without a file
@@ -89,6 +91,6 @@ def _claimed() -> set[int]:
 def _confine(process: int, cpus: Set[int]) -> None:
     if not cpus:
         return  # nowhere to go
-    for task in Path(f"/proc/{process}/task").glob("*"):
+    for thread in threads_of(process):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            os.sched_setaffinity(int(task.name), cpus)
+            os.sched_setaffinity(thread, cpus)

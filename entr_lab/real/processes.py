@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["StartedProcesses", "step_aside"]
+__all__ = ["StartedProcesses", "step_aside", "threads_of"]
 
 _PATIENCE = 10.0
 """Seconds that a process gets to end by itself before it is killed."""
@@ -21,15 +21,18 @@ _ASIDE = 5
 """Niceness by which a process steps aside."""
 
 
+def threads_of(process: int) -> list[int]:
+    """Return the threads of a process, as Linux numbers them; none if it is gone or the system is another."""
+    return [int(path.name) for path in Path(f"/proc/{process}/task").glob("*")]
+
+
 def step_aside() -> None:
     """Let other processes of this user, above all those that this one has started, go before it.
 
     An engine's core wants one CPU for itself; what prepares its input and reads its output would otherwise push it off
     that CPU some hundred times a second. Niceness belongs to a thread on Linux, and new threads inherit it.
     """
-    tasks = Path("/proc/self/task")
-    threads = [int(path.name) for path in tasks.iterdir()] if tasks.is_dir() else [0]
-    for thread in threads:
+    for thread in threads_of(os.getpid()) or [0]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _ASIDE)
 

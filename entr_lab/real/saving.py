@@ -67,11 +67,12 @@ def resume(config: RunConfig, folder: Path, now: float) -> RunState:
         )
     state = checkpoint.state
     try:
-        snapshot, places, length, cursor = (state[name] for name in ("pipeline", "rollouts", "events", "cursor"))
+        names = ("config", "pipeline", "rollouts", "events", "cursor")
+        before, snapshot, places, length, cursor = (state[name] for name in names)
         trainer = TrainerState(checkpoint.weights, checkpoint.optimizer, state["trainer"], state["random"])
-        _check_same(state["config"], config)
     except KeyError as error:
         raise DataError(f"the checkpoint of {str(folder)!r} lacks {error}; it was not written by a run.") from None
+    _check_same(before, config)
     buffer = RolloutBuffer.restore(checkpoint.rollouts, places)
     pipeline = Pipeline.restore(snapshot, closed=buffer.closed)
     events = EventFile(folder / "events.jsonl", length)

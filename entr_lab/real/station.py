@@ -118,7 +118,7 @@ class Station:
             for task in tasks:
                 task.cancel()
             _, tasks = await asyncio.wait(tasks, timeout=_DEAF)
-        await asyncio.gather(self._gate.close(), return_exceptions=True)
+        await self._gate.close()
         self._episodes.clear()
 
     def _begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> asyncio.Task[None]:

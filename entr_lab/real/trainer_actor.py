@@ -103,7 +103,8 @@ class RemoteTrainer:
 
     async def _room(self) -> None:
         try:
-            await asyncio.wait_for(self._group.ready(), _ROOM)
+            async with asyncio.timeout(_ROOM):
+                await self._group.ready()
         except TimeoutError:
             raise EngineError(
                 f"the cluster has no room for {len(self.handles)} training processes within {_ROOM:g} s: each wants "
